@@ -21,9 +21,9 @@ RESULTS = BrowsableFolders("")
 
 
 def a_row(number: int, folder: str = "/x") -> Any:
-    request = SimpleNamespace(output="", metric_patterns=(), on="", workdir="", env=())
+    request = SimpleNamespace(output="", error="", metric_patterns=(), on="", workdir="", env=())
     job = SimpleNamespace(id=number, attempts=1, state=State.RUNNING, request=request)
-    return SimpleNamespace(job=job, folder=f"{folder}/{number}", started_at=5.0, queued_at=1.0)
+    return SimpleNamespace(job=job, folder=f"{folder}/{number}", started_at=5.0, queued_at=1.0, node="")
 
 
 def test_a_folder_that_does_not_answer_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_only_one_thread_hangs_in_the_files_of_an_attempt(monkeypatch: pytest.Mo
     monkeypatch.setattr(job_metrics.AttemptMetrics, "look", look)
     readers = MetricReaders(RESULTS)
     job = a_row(1).job
-    attempt = SimpleNamespace(key=(1, 1), folder="/x/1", opened_at=5.0)
+    attempt = SimpleNamespace(key=(1, 1), folder="/x/1", opened_at=5.0, node="")
     row: Any = SimpleNamespace(attempt=attempt, outcome=None, ended_at=None)
 
     async def ask() -> int:

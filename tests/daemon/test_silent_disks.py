@@ -272,7 +272,7 @@ def test_the_folder_of_an_output_file_is_made_when_it_is_handed_over_and_not_on_
     BrowsableFolders(str(tmp_path / "results")).begin(job, attempt)
     on_the_loop = where.exists()
 
-    spec = {"stdout": str(where / "out.txt"), "environment": ""}
+    spec = {"stdout": str(where / "out.txt"), "stderr": str(where / "out.txt"), "environment": ""}
     wanted = Submission(ref=AttemptRef("q1-1", 1, attempt.folder), spec=spec, wanted=wanted_by(job.request))
     found = run_round(Cluster(), RoundPlan(submit=[wanted]))
 

@@ -44,7 +44,7 @@ def test_what_comes_back_though_it_is_over_is_taken_out_once_and_said_once(
 
 def test_elements_of_an_array_are_told_apart(world: RemoteWorld):
     first, second, third = world.add(
-        *(a_wish("one", on="slurm", array=ArrayTask(1, number, 3)) for number in (4, 5, 6))
+        *(a_wish("one", on="slurm", array=ArrayTask(JobId(0), number, 3)) for number in (4, 5, 6))
     )
     world.advance(1)
     world.do("kill", first.id, third.id)

@@ -17,7 +17,7 @@ _OTHER = "Other options"
 _WIDEST = 30  # characters of an option, beside which its sentence stands
 # Of options that set no field, by the names of their parameters.
 _OTHERS = {
-    "What to run": ("files", "_params", "shuffle", "seed", "samples", "shell", "snapshot"),
+    "What to run": ("files", "ignore", "_params", "shuffle", "seed", "samples", "shell", "snapshot"),
     "GPUs": ("gpus", "gpus_file", "no_wait", "ignore_processes", "min_free"),
     "Order": ("top", "before", "behind"),
     "Failures": ("fail_fast", "max_failures", "resume", "fresh"),

@@ -63,7 +63,7 @@ def test_one_job_of_a_call_may_run_elsewhere_than_the_others(shared: DaemonProce
         ({"on": "slurm", "warm": ["json"]}, "cannot keep a warm process on Slurm"),
         ({"on": "slurm", "bind": True}, "cannot choose the CPUs of a job on Slurm"),
         ({"on": "slurm", "vram": "auto"}, "cannot learn on Slurm how much GPU memory jobs need"),
-        ({"on": "slurm", "on_options": {"wckey": "x"}}, "cannot tell Slurm about 'wckey'"),
+        ({"on": "slurm", "on_options": {"wrap": "x"}}, "cannot tell Slurm about 'wrap'"),
     ],
 )
 def test_what_makes_no_sense_there_is_refused_by_all_doors(shared: DaemonProcess, wanted, sentence):

@@ -190,7 +190,7 @@ def test_more_samples_go_on_in_a_finished_sweep(daemon: DaemonProcess):
     assert (done["size"], len(after), after[:4]) == (7, 7, before)
     assert len({trial["point"]["x"] for trial in after}) == 7
     reply = daemon.call("POST", f"/v1/sweeps/{sweep}/act", {"action": "edit", "samples": 5})
-    assert (reply.status, reply.json["error"]["message"]) == (409, "sweep 1 has 7 trials already")
+    assert (reply.status, reply.json["error"]["message"]) == (409, "sweep 1 has 7 points already")
 
 
 @pytest.mark.parametrize(

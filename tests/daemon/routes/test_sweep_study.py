@@ -86,7 +86,7 @@ def test_a_point_that_is_advised_twice_is_run_once(daemon: DaemonProcess):
 
 
 def test_without_room_in_the_conditions_the_sweep_is_held_with_the_reason(daemon: DaemonProcess):
-    sweep = begin(daemon, BOWL, *DENSE, method="adaptive", samples=5, where=["x > 9"])
+    sweep = begin(daemon, BOWL, *DENSE, method="adaptive", samples=5, where=["x - x > 9"])
 
     held = until(daemon, sweep, "held")
 
