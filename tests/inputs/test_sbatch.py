@@ -329,5 +329,6 @@ def test_the_container_of_a_script_is_its_image(script):
     read = read_script(path, DEFAULTS)
 
     assert (read.request.image, read.request.workdir) == ("ghcr.io/org/torch:2", "/data")
-    assert read.request.mounts == ("/data:/data:ro", "/tmp:/tmp")
+    # The script itself is in another folder.
+    assert read.request.mounts == ("/data:/data:ro", "/tmp:/tmp", f"{path}:{path}:ro")
     assert read.warnings == ()

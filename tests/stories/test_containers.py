@@ -36,15 +36,15 @@ def output(world: World, number: int) -> str:
 def test_lines_json_and_scripts_name_an_image(shared: World) -> None:
     shared.write("jobs.txt", [f"[image=dibs-test] {SEEN}", "echo outside"])
     shared.write("jobs.jsonl", [json.dumps({"command": SEEN, "image": "dibs-test", "mounts": ["/tmp:/mnt:ro"]})])
-    shared.write(
-        "job.sh", ["#!/bin/sh", "#SBATCH --container-image=dibs-test --container-mounts=/tmp:/mnt:ro", SEEN]
-    )
+    script = shared.folder.parent / "job.sh"  # not in the working folder
+    options = "#SBATCH --container-image=dibs-test --container-mounts=/tmp:/mnt:ro"
+    script.write_text(f"#!/bin/sh\n{options}\n{SEEN}\n")
 
     first = shared.add("-f", "jobs.txt")
-    numbers = [first, first + 1, shared.add("-f", "jobs.jsonl"), shared.add("-f", "job.sh")]
+    numbers = [first, first + 1, shared.add("-f", "jobs.jsonl"), shared.add("-f", str(script))]
 
     assert [output(shared, number) for number in numbers] == [INSIDE, "outside\n", INSIDE, INSIDE]
-    assert shared.client().job(numbers[3])["mounts"] == ["/tmp:/mnt:ro"]
+    assert shared.client().job(numbers[3])["mounts"] == ["/tmp:/mnt:ro", f"{script}:{script}:ro"]
     assert "image             dibs-test" in shared.dibs("info", str(first)).stdout
 
 

@@ -24,6 +24,7 @@ from dibs.inputs.slurm import Tasks, parse_array, parse_dependency, parse_gpus, 
 from dibs.inputs.wishes import apply_wishes, check_checkpoint, parse_begin, parse_checkpoint
 from dibs.model.fields import FIELDS
 from dibs.model.jobs import After, Command, Dependency, JobId, Request
+from dibs.model.mounts import Mount
 from dibs.model.places import LOCAL, SLURM
 from dibs.model.slurm_options import OF_GPUS, OF_TASKS, Use, check_option, takes_value, use_of, whole_name
 from dibs.model.units import parse_count, parse_size
@@ -173,6 +174,15 @@ class _ScriptReader:
         if self._is_for_slurm:
             told = {**self._told, **dict(self.request.on_options)}
             self.request = replace(self.request, on=SLURM, on_options=tuple(told.items()))
+        if self.request.image:
+            self._show_script()
+
+    def _show_script(self) -> None:
+        """A container sees the working folder; a script that is elsewhere is a mount of its own."""
+        path = os.path.abspath(self._path)
+        is_seen = os.path.commonpath([path, self.request.workdir or "/"]) == self.request.workdir
+        if not is_seen and ":" not in path:  # which a mount cannot be told
+            self.request = replace(self.request, mounts=(*self.request.mounts, str(Mount(path, path, True))))
 
     def _at(self, line: SbatchLine, read: Callable[[SbatchLine], None]) -> None:
         try:
