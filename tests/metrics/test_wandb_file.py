@@ -135,6 +135,19 @@ def test_a_job_has_the_curves_of_its_own_run(tmp_path):
     assert [at.value for at in series["test_acc"].series.points()] == [0.75]
 
 
+def test_a_run_is_found_among_thousands(tmp_path, monkeypatch):
+    for number in range(5):
+        run_file(tmp_path, log_of(history(1, loss=number)), run=f"r{number}")
+    monkeypatch.setattr("dibs.metrics.search._MOST_ENTRIES", 3)
+
+    for number in range(5):
+        metrics = AttemptMetrics(
+            MetricSources(folder=str(tmp_path / "a"), began=BEGAN, workdir=str(tmp_path), wandb_run=f"r{number}")
+        )
+        metrics.look(time.monotonic() + 60, ended=None, is_whole=False)
+        assert [one.series.summary().last for one in metrics.series()] == [number]
+
+
 def test_each_attempt_of_a_job_has_the_run_that_it_began(tmp_path):
     begun = [time.strftime("%Y%m%d_%H%M%S", time.localtime(BEGAN + second)) for second in (1, 11)]
     for number, at in enumerate(begun):

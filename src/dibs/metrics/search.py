@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dibs.metrics.mlflow_run import MlflowRun, run_begun
 from dibs.metrics.scalar import ScalarFile
 from dibs.metrics.tensorboard import EventFile
-from dibs.metrics.wandb_file import RUN_FILE, WandbFile
+from dibs.metrics.wandb_file import RUN_FILE, WandbFile, find_run_files
 from dibs.supervise.folder import open_own_file
 
 MOST_FILES = 16
@@ -44,7 +44,12 @@ class FoundFiles(NamedTuple):
 
 def find_scalar_files(search: FileSearch) -> FoundFiles:
     """Files that were begun in this time."""
-    found: list[tuple[float, str]] = []
+    found: dict[str, float] = {}
+    # Where its name is known there is no need to search: after a long sweep the folder has thousands of runs.
+    for path in find_run_files(search.root, search.wandb_run, search.since) if search.wandb_run else ():
+        begun = _wandb_began_at(os.path.dirname(path))
+        if begun is not None and begun <= (search.until or 2**63):
+            found[path] = begun
     deadline, entries, is_all = time.monotonic() + _SEARCH_FOR, 0, True
     folders = [(search.root, 0)]
     while folders:
@@ -57,13 +62,17 @@ def find_scalar_files(search: FileSearch) -> FoundFiles:
                         is_all, folders = False, []
                         break
                     if (begun := _begun(entry, folder, search)) is not None:
-                        found.append((begun, entry.path))
-                    elif depth < _DEEPEST and _is_searched(entry):
+                        found[entry.path] = begun
+                    elif (
+                        depth < _DEEPEST
+                        and _is_searched(entry)
+                        and not _WANDB_FOLDER.fullmatch(os.path.basename(folder))
+                    ):
                         folders.append((entry.path, depth + 1))
         except OSError:
             continue
-    found.sort(reverse=True)
-    return FoundFiles([path for _, path in found[:MOST_FILES]], is_all and len(found) <= MOST_FILES)
+    newest = sorted(found, key=lambda path: (found[path], path), reverse=True)
+    return FoundFiles(newest[:MOST_FILES], is_all and len(found) <= MOST_FILES)
 
 
 def open_scalar_file(path: str) -> ScalarFile:
@@ -83,12 +92,7 @@ def _begun(entry: "os.DirEntry[str]", folder: str, search: FileSearch) -> float 
 
 
 def _wandb_begun(entry: "os.DirEntry[str]", folder: str, run: str, search: FileSearch) -> float | None:
-    above = _WANDB_FOLDER.fullmatch(os.path.basename(folder))
-    if above is None:
-        return None
-    try:
-        begun = time.mktime(time.strptime(above[1], "%Y%m%d_%H%M%S"))  # W&B writes local time
-    except (ValueError, OverflowError):
+    if (begun := _wandb_began_at(folder)) is None:
         return None
     if search.wandb_run:
         is_new = entry.stat(follow_symlinks=False).st_mtime >= search.since  # also of a run that is begun again
@@ -96,6 +100,15 @@ def _wandb_begun(entry: "os.DirEntry[str]", folder: str, run: str, search: FileS
     else:
         is_own = _is_then(begun, search) and not _is_of_another(_pid_in_log(folder), search.mark)
     return begun if is_own else None
+
+
+def _wandb_began_at(folder: str) -> float | None:
+    """The time in the name of a run's folder."""
+    name = _WANDB_FOLDER.fullmatch(os.path.basename(folder))
+    try:
+        return None if name is None else time.mktime(time.strptime(name[1], "%Y%m%d_%H%M%S"))  # local time
+    except (ValueError, OverflowError):
+        return None
 
 
 def _mlflow_begun(folder: str, search: FileSearch) -> float | None:
