@@ -4,11 +4,11 @@ They also outlive the attempt's folder. What cannot be read is left out: no job 
 """
 
 import asyncio
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from dibs.engine.launch.metric_sources import Ran, numbers_of
 from dibs.engine.launch.results import Results
@@ -18,14 +18,15 @@ from dibs.model.jobs import Attempt, Job, JobId, Outcome
 from dibs.model.sweeps import trial_of
 from dibs.store.reported import Numbers
 from dibs.store.store import Store
-from dibs.worker_thread import run_in_thread
+from dibs.worker_thread import PatientReader, run_in_thread
 
 _MOST_WAITING = 10_000  # attempts
 _AT_ONCE = 500  # attempts in one thread and one turn of the store
 _LOOKED_BACK = 1_000  # jobs that may have ended while no daemon read them
-_READ_FOR = 5.0  # seconds, one attempt
-_PATIENCE = 10.0  # seconds for a disk that does not answer
+_PATIENCE = 10.0  # seconds for one attempt; then its disk does not answer
 _MOST_HANGING = 4  # threads
+
+_ToRead = tuple[Job, int, Ran]  # and which of its attempts
 
 
 class LastMetrics:
@@ -36,9 +37,9 @@ class LastMetrics:
         self._store = store
         self._results = results
         self._changed = changed
-        self._waiting: deque[tuple[Job, int, Ran]] = deque(maxlen=_MOST_WAITING)
+        self._waiting: deque[_ToRead] = deque(maxlen=_MOST_WAITING)
         self._wake = asyncio.Event()
-        self._hanging = 0
+        self._folders = PatientReader(patience=_PATIENCE, most_hanging=_MOST_HANGING)
 
     def add(self, ended: Iterable[tuple[Ended, float]]) -> None:
         """Attempts that have ended, and when."""
@@ -65,30 +66,26 @@ class LastMetrics:
 
     def _add(self, job: Job, attempt: Attempt, ended_at: float, outcome: Outcome | None) -> None:
         """A trial keeps its own."""
-        if trial_of(job.request.once) is None:
+        if not job.request.once or trial_of(job.request.once) is None:
             is_whole = outcome is not None and outcome.exit_code is not None
             self._waiting.append((job, attempt.number, Ran(attempt.folder, attempt.opened_at, ended_at, is_whole)))
             self._wake.set()
 
-    async def _read(self, some: Sequence[tuple[Job, int, Ran]]) -> None:
-        """In a thread. Of an attempt whose disk does not answer nothing is kept, and the next one is read."""
-        while some and self._hanging < _MOST_HANGING:
-            work = _Work(some, self._results)
-            try:
-                await run_in_thread(lambda: self._run(work), _PATIENCE + _READ_FOR, "last-metrics")  # noqa: B023
-            except TimeoutError:
-                work.is_over.set()
-            except MemoryError:  # no thread could be started
-                return
-            some = some[work.begun :]
-            self._keep(work.found)
+    async def _read(self, some: Sequence[_ToRead]) -> None:
+        """In a thread. Of an attempt whose disk does not answer nothing is kept."""
+        found: list[tuple[JobId, int, Numbers]] = []
+        with suppress(MemoryError, TimeoutError):  # no thread could be started
+            found = await run_in_thread(lambda: self._numbers(some), _AT_ONCE * _PATIENCE, "last-metrics")
+        self._keep(found)
 
-    def _run(self, work: "_Work") -> None:
-        self._hanging += 1
-        try:
-            work.run()
-        finally:
-            self._hanging -= 1
+    def _numbers(self, some: Sequence[_ToRead]) -> list[tuple[JobId, int, Numbers]]:
+        """In a thread."""
+        found = []
+        for job, attempt, ran in some:
+            with suppress(TimeoutError):
+                if numbers := self._folders.read(ran.folder, partial(numbers_of, job, ran, self._results)):
+                    found.append((job.id, attempt, numbers))
+        return found
 
     def _keep(self, found: Sequence[tuple[JobId, int, Numbers]]) -> None:
         if not found:
@@ -99,26 +96,3 @@ class LastMetrics:
                 for job, number, _ in found:
                     self._store.events.write(time.time(), "job.reported", job, {"attempt": number})
             self._changed()
-
-
-class _Work:
-    """One thread's."""
-
-    def __init__(self, ended: Sequence[tuple[Job, int, Ran]], results: Results) -> None:
-        self.begun = 0  # attempts
-        self.found: list[tuple[JobId, int, Numbers]] = []
-        self.is_over = threading.Event()  # it is waited for no more
-        self._ended = ended
-        self._results = results
-
-    def run(self) -> None:
-        until = time.monotonic() + _READ_FOR
-        for job, attempt, ran in self._ended:
-            self.begun += 1
-            numbers = numbers_of(job, ran, self._results)
-            if self.is_over.is_set():
-                return
-            if numbers:
-                self.found.append((job.id, attempt, numbers))
-            if time.monotonic() > until:
-                return
