@@ -514,7 +514,7 @@ class Engine:
             machine=self.limits.machine,
             most_without_gpu=self.limits.most_without_gpu,
             remote_most={} if self.remote is None else self.remote.most,
-            remote_silent={} if self.remote is None else self.remote.silent,
+            remote_silent={} if (remote := self._busy_remote) is None else remote.silent,
             in_use=self._used_by_others(state) if board.min_free else frozenset(),
             lessons={about: one for shape in shapes for about, one in self.store.lessons.of(shape).items()},
             usages={key: usage for key, usage in measured.items() if usage is not None},
