@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 OURS = {"dibs", "hydra_plugins"}
 _IMPORT = r"from (dibs(?:\.\w+)*) import (?:\(([^)]*)\)|([^\n;#]*))"
 # A part of Hydra's interface; and what a program that uses a callback of dibs.integrations has itself.
-OF_OTHERS = {"omegaconf", "lightning", "pytorch_lightning", "transformers", "keras", "torch", "mlflow"}
+OF_OTHERS = {"pandas", "omegaconf", "lightning", "pytorch_lightning", "transformers", "keras", "torch", "mlflow"}
 
 
 def imported(source: Path) -> dict[str, str]:

@@ -5,6 +5,7 @@
 
 TYPE_CHECKING = False  # not typing's: importing it costs more than all the rest
 if TYPE_CHECKING:
+    from dibs.api.ask_and_tell import ask_and_tell
     from dibs.api.decorator import job
     from dibs.api.errors import JobFailed
     from dibs.api.executor import Executor
@@ -28,6 +29,7 @@ __all__ = [
     "NoGpuNow",
     "NoSuchJob",
     "__version__",
+    "ask_and_tell",
     "gpu",
     "job",
     "job_by_id",
@@ -44,6 +46,7 @@ _PLACES = {
     "Executor": "dibs.api.executor",
     "JobFailed": "dibs.api.errors",
     "__version__": "dibs.version",
+    "ask_and_tell": "dibs.api.ask_and_tell",
     "gpu": "dibs.api.gpu",
     "job": "dibs.api.decorator",
     "optimize": "dibs.plugins.optuna_loop",

@@ -76,3 +76,54 @@ def test_what_is_no_sweep_is_refused_in_a_sentence(here: World, words: tuple, se
         dibs.sweep(*words)
 
     assert refused.value.remedy or sentence == "y"
+
+
+def test_a_strategy_of_ones_own_runs_functions_and_commands(here: World) -> None:
+    def square(x: int) -> int:
+        if x == 3:
+            raise ValueError("not 3")
+        return x * x
+
+    functions = dibs.ask_and_tell(square, num_gpus=0)
+    commands = dibs.ask_and_tell('echo "loss={x}" >> "$DIBS_METRICS"; test {x} != 3', metric="loss", num_gpus=0)
+    found = []
+    for loop in (functions, commands):
+        loop.add({"x": 3})
+        for point in loop:
+            found.append((point.params["x"], point.value, type(point.error).__name__))
+            if point.params["x"] < 5:
+                loop.add({"x": point.params["x"] + 1})
+
+    assert found == [
+        *((3, None, "ValueError"), (4, 16, "NoneType"), (5, 25, "NoneType")),
+        *((3, None, "JobFailed"), (4, 4.0, "NoneType"), (5, 5.0, "NoneType")),
+    ]
+    with pytest.raises(dibs.BadInput, match="needs a metric"):
+        dibs.ask_and_tell("echo {x}")
+
+
+def test_leaving_the_block_ends_the_points_that_run(here: World) -> None:
+    with dibs.ask_and_tell("sleep {seconds}", metric="loss", num_gpus=0) as loop:
+        job = loop.add({"seconds": 600})
+
+    assert job.wait(60) and job.state == "cancelled"
+
+
+def test_joblib_runs_its_calls_in_the_queue(here: World) -> None:
+    joblib = pytest.importorskip("joblib")
+    import dibs.integrations.joblib
+
+    def square(x: int) -> int:
+        return x * x
+
+    with joblib.parallel_config(backend="dibs", n_jobs=2, num_gpus=0, project="joblib"):
+        found = joblib.Parallel()(joblib.delayed(square)(number) for number in range(6))
+        with pytest.raises(ZeroDivisionError):
+            joblib.Parallel()(joblib.delayed(divmod)(1, number) for number in (1, 0))
+
+    assert found == [0, 1, 4, 9, 16, 25]
+    jobs = list(dibs.jobs(project="joblib"))
+    assert {job.name for job in jobs} == {"square", "divmod"}
+    assert {job.about["array"]["most"] for job in jobs} == {2}
+    with pytest.raises(dibs.BadInput), joblib.parallel_config(backend="dibs", num_gpus=-1):
+        pass
