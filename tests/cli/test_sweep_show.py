@@ -219,3 +219,28 @@ def test_a_sweep_that_is_not_there_is_one_sentence(daemon, typed, verb):
 
     assert done.status == 1
     assert done.stderr.splitlines()[0] == "dibs: error: cannot find sweep 9"
+
+
+def test_a_point_that_is_repeated_is_shown_by_its_mean_and_spread(daemon, typed):
+    point = {"lr": "0.1", "seed": "1"}
+    first = a_trial(1, point=point, values=[0.25], repeat_of=1, means=[0.3125], spreads=[0.04321])
+    daemon.sweeps[1] = a_sweep(1, trials=(first, a_trial(2, point={**point, "seed": "2"}, repeat_of=1)))
+    daemon.sweeps[1]["spec"] |= {"over": "seed", "repeat": 2}
+
+    said = typed("sweep", "show").stdout
+    rows = list(csv.DictReader(io.StringIO(typed("sweep", "results", "--csv").stdout)))
+
+    assert "1      0.3125 ± 0.043  0.1" in said and "each point 2 times" in said
+    assert [(row["seed"], row["repeat_of"], row["mean.loss"], row["spread.loss"]) for row in rows] == [
+        ("1", "1", "0.3125", "0.04321"),
+        ("2", "1", "", ""),
+    ]
+
+
+def test_the_csv_of_a_population_tells_what_each_trial_goes_on_from(daemon, typed):
+    daemon.sweeps[1] = a_sweep(1, trials=(a_trial(1), a_trial(2, continues=1)))
+    daemon.sweeps[1]["spec"]["method"] = "population"
+
+    rows = list(csv.DictReader(io.StringIO(typed("sweep", "results", "--csv").stdout)))
+
+    assert [row["continues"] for row in rows] == ["", "1"]

@@ -347,12 +347,14 @@ def _print_csv(spec: Mapping[str, Any], trials: Iterator[Mapping[str, Any]], oth
     over = spec.get("over")
     if over:
         names.append(over)
-    repeats = ["repeat_of", *(f"{word}.{name}" for word in ("mean", "spread") for name in metrics)] if over else []
+    more = ["repeat_of", *(f"{word}.{name}" for word in ("mean", "spread") for name in metrics)] if over else []
+    if spec.get("method") == "population":
+        more = ["continues"]
     taken = {"trial", "job", "state", "seconds", "why", *metrics, *others}
     columns = [f"param.{name}" if name in taken else name for name in names]
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(["trial", "job", "state", *metrics, *others, *columns, "seconds", "why", *repeats])
+    writer.writerow(["trial", "job", "state", *metrics, *others, *columns, "seconds", "why", *more])
     for trial in trials:
         values = [*(trial["values"] or ()), *[None] * len(metrics)][: len(metrics)]
         values += ["nan" if one is None else one for one in _reported(trial, others)]
@@ -368,7 +370,7 @@ def _print_csv(spec: Mapping[str, Any], trials: Iterator[Mapping[str, Any]], oth
                 *point,
                 seconds,
                 trial["why"],
-                *_of_repeats(trial, over),
+                *_of_columns(trial, more),
             ]
         )
         if lines.tell() > 1 << 16:
@@ -378,8 +380,14 @@ def _print_csv(spec: Mapping[str, Any], trials: Iterator[Mapping[str, Any]], oth
     show(lines.getvalue(), end="")
 
 
-def _of_repeats(trial: Mapping[str, Any], over: str | None) -> list[Any]:
-    return [trial["repeat_of"], *(trial["means"] or ()), *(trial["spreads"] or ())] if over else []
+def _of_columns(trial: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
+    """What only some sweeps have: repeats with their mean, or what a trial goes on from."""
+    if "continues" in names:
+        return [trial["continues"]]
+    if not names:
+        return []
+    found = [trial["repeat_of"], *(trial["means"] or ()), *(trial["spreads"] or ())]
+    return [*found, *[None] * (len(names) - len(found))]
 
 
 Sweep = Mapping[str, Any]
@@ -475,6 +483,8 @@ def search_text(spec: Mapping[str, Any]) -> str:
     ]
     if goals:
         text += f" for {' and '.join(goals)}"
+    if spec.get("over"):
+        text += f", each point {spec['repeat']} times"
     return f"{text}, pruned by {spec['pruner']}" if spec.get("pruner") else text
 
 
