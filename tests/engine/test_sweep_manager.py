@@ -12,7 +12,7 @@ import pytest
 
 from dibs.build.queue import BuiltQueue, build_queue
 from dibs.engine.driver import Driver
-from dibs.engine.sweeps import new_trials
+from dibs.engine.sweeps import checkpoints, new_trials
 from dibs.engine.sweeps import run as sweep_run
 from dibs.engine.sweeps.actions import SweepChanges
 from dibs.engine.sweeps.manager import NewSweep
@@ -457,4 +457,42 @@ def test_a_population_whose_trials_save_nothing_is_held_with_a_sentence(live):
                 await asyncio.sleep(0.01)
         assert room.table.counts(sweep.id)[TrialState.COMPLETE] == 4
 
+        trial = room.table.open(sweep.id)[0]
+        refused = room.parts.queue.release([trial.job])  # by hand
+        assert refused.unchanged == [(trial.job, "it has no copy of the checkpoint that it continues yet")]
+
     live(scenario)
+
+
+def test_a_member_that_was_stopped_before_it_had_its_checkpoint_waits_for_it_again(live, monkeypatch):
+    copy = checkpoints.copy_folder
+
+    def refusing(source: str, target: str) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "copy_folder", refusing)
+
+    async def scenario(room: Room) -> None:
+        sweep = room.add(TRAINING, {**WHOLE, "high": 100}, **{**POPULATION, "samples": 8})
+        held = await_state(room, sweep, SweepState.HELD)
+        assert "No space left on device" in (await held).why
+        room.parts.sweeping.act(sweep.id, "stop")
+        await room.until(sweep, SweepState.STOPPED)
+
+        monkeypatch.setattr(checkpoints, "copy_folder", copy)
+        room.parts.sweeping.act(sweep.id, "resume")
+        await room.until(sweep, SweepState.FINISHED)
+        trials = {trial.number: trial for trial in room.table.all_of(sweep.id)}
+        for number in range(5, 9):
+            before = trials[trials[number].continues]
+            assert trials[number].values == (before.values[0] + float(trials[number].point["x"]),)
+
+    live(scenario)
+
+
+async def await_state(room: Room, sweep: Sweep, state: SweepState) -> Sweep:
+    """Also while trials are open."""
+    async with asyncio.timeout(LONG):
+        while room.table.sweep(sweep.id).state is not state:
+            await asyncio.sleep(0.01)
+    return room.table.sweep(sweep.id)

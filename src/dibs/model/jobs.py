@@ -155,7 +155,8 @@ class Checkpoint:
     seconds: float  # before the limit
 
 
-OF_POPULATION = "DIBS_POPULATION"  # a variable that the trials of a population have: its size
+# Variables of the trials of a population: its size, and the trial whose checkpoint one continues.
+OF_POPULATION, CONTINUES = "DIBS_POPULATION", "DIBS_CONTINUES"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -199,6 +200,11 @@ class Request:
     def has_checkpoint_folder(self) -> bool:
         """Whether its command gets a folder for its checkpoints, as the trials of a population do."""
         return self.checkpoint is not None or any(name == OF_POPULATION for name, _ in self.env)
+
+    @property
+    def continues_another(self) -> bool:
+        """Whether it may only start with a copy of another job's checkpoint."""
+        return any(name == CONTINUES for name, _ in self.env)
 
     @property
     def content_key(self) -> str:

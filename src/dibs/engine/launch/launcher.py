@@ -5,7 +5,7 @@ import os
 import random
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from errno import EAGAIN, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EROFS
+from errno import EAGAIN, EDQUOT, EIO, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC, EROFS
 from typing import Any
 
 from dibs.backends.local import LocalBackend, is_free_port, ref_of
@@ -257,7 +257,10 @@ class AttemptLauncher:
         job, attempt = one.job, one.attempt
         prepared = self._prepared.pop(attempt.key)
         if job.request.has_checkpoint_folder:
-            os.makedirs(self._place.checkpoint_folder(job.id), mode=0o700, exist_ok=True)
+            folder = self._place.checkpoint_folder(job.id)
+            if job.request.continues_another and not os.path.isdir(folder):
+                raise OSError(ENOENT, "it has no copy of the checkpoint that it is to continue")
+            os.makedirs(folder, mode=0o700, exist_ok=True)
         for path, text in prepared.files.items():
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             replace_file(path, text, sync=False)

@@ -394,6 +394,9 @@ class Queue:
                 if job.state is not State.HELD:
                     changed.unchanged.append((job.id, _why_not(job, "it is not held")))
                     continue
+                if job.request.continues_another and not os.path.isdir(self._place.checkpoint_folder(job.id)):
+                    changed.unchanged.append((job.id, "it has no copy of the checkpoint that it continues yet"))
+                    continue
                 change.record(JobReleased(job.id))
                 change.wait(self._tables.job(job.id))
                 changed.jobs.append(job.id)

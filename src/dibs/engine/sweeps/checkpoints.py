@@ -5,7 +5,9 @@ Its job is held until the copy is complete, also over a crash.
 
 import os
 import shutil
+from collections.abc import Sequence
 
+from dibs.engine.sweeps.context import SweepContext
 from dibs.engine.sweeps.work import SweepWork
 from dibs.errors import DibsError
 from dibs.model.jobs import State
@@ -30,6 +32,17 @@ async def hand_over(work: SweepWork) -> None:
             await _copy(work, trial)
             work.context.reach("sweep-checkpoint")
             work.context.queue.release([trial.job])
+
+
+def hold_without_copy(context: SweepContext, trials: Sequence[Trial]) -> bool:
+    """Hold the jobs of trials that were queued again before they had their copies; whether there were any."""
+    place = context.engine.place
+    jobs = [one.job for one in trials if one.continues is not None and one.job is not None]
+    states = context.engine.store.listing.states(jobs)
+    lacking = [
+        job for job in jobs if states.get(job) is State.QUEUED and not os.path.isdir(place.checkpoint_folder(job))
+    ]
+    return bool(lacking and context.queue.hold(lacking, WAITS).jobs)
 
 
 async def _copy(work: SweepWork, trial: Trial) -> None:

@@ -9,7 +9,7 @@ from dibs.engine.engine import Engine
 from dibs.engine.launch.results import Results
 from dibs.engine.queue.queue import Queue
 from dibs.metrics.patterns import with_names
-from dibs.model.jobs import OF_POPULATION, Command, Request, Wishes
+from dibs.model.jobs import CONTINUES, OF_POPULATION, Command, Request, Wishes
 from dibs.model.sweeps import WANDB_PARAMETERS, Point, Sweep, SweepId, Trial, trial_key
 from dibs.policy.sweeps import Goal, places, places_elsewhere, planned
 from dibs.store import journal_lines
@@ -147,6 +147,8 @@ class Search:
         found = {"DIBS_SWEEP": str(sweep.id), "DIBS_TRIAL": str(trial.number)}
         if self.spec.method == "population":
             found[OF_POPULATION] = str(self.spec.population)
+        if trial.continues is not None:
+            found[CONTINUES] = str(trial.continues)
         if self.spec.is_for_wandb:
             found |= wandb_variables(sweep.id, trial.number, sweep.key, dict(sweep.request.env))
             text = parameter_file(dict(trial.point), self.spec.config, self.spec.parameters)

@@ -14,6 +14,7 @@ from dibs.engine.engine import Engine
 from dibs.engine.launch.results import Results
 from dibs.engine.queue.queue import Queue
 from dibs.engine.sweeps.actions import ActionResult, SweepChanges, act, check_removable, edit, remove
+from dibs.engine.sweeps.checkpoints import hold_without_copy
 from dibs.engine.sweeps.context import Search, SweepContext, SweepRecords
 from dibs.engine.sweeps.new_trials import reopened
 from dibs.engine.sweeps.run import SweepRun
@@ -333,6 +334,7 @@ class SweepManager:
                 if sweep.state is SweepState.FINISHED:
                     on = replace(sweep, state=SweepState.RUNNING, ended_at=None, counts_from=change.now)
                     self._context.records.changed(on, change.now)
+            hold_without_copy(self._context, [one for one in trials if one.sweep == number])
             self._ensure_task(sweep.id)
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dibs.dataclass import dataclass
-from dibs.engine.sweeps.checkpoints import WAITS, hand_over
+from dibs.engine.sweeps.checkpoints import WAITS, hand_over, hold_without_copy
 from dibs.engine.sweeps.context import request_of
 from dibs.engine.sweeps.work import LazyAdviser, SweepWork
 from dibs.engine.turn.state import Change
@@ -342,6 +342,8 @@ class TrialStarter:
         if again := [job for job, state in states.items() if state.is_over]:
             # A crash right after this is harmless: a failed trial whose job is queued is reopened at the start.
             hindered = dict(work.context.queue.retry(again).unchanged)
+            if hold_without_copy(work.context, due):
+                self._news.set()
         work.context.reach("sweep-retried")
         kept = [one for one in due if one.job in states]
         lost = [reopened(one, None) for one in due if one.job not in states]
