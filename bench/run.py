@@ -19,6 +19,7 @@ from typing import Any
 import gap
 import machine
 import memory
+import page_table
 import peers
 import queue_add
 import queue_idle
@@ -35,7 +36,7 @@ PAGE = HERE.parent / "docs" / "benchmarks.md"
 # The quiet ones first; last what leaves most files behind.
 BENCHES = (
     *("startup", "queue-add", "queue-idle", "throughput", "queue-throughput", "gap", "memory", "slurm"),
-    "queue-size",
+    *("queue-size", "page"),
 )
 # What `--only` takes: a bench, or `queue` for all that begin with it.
 NAMES = (*BENCHES, "queue")
@@ -69,6 +70,9 @@ def run(wishes: argparse.Namespace) -> bool:
         if "slurm" in chosen and not slurm.is_possible():
             say("slurm: left out, slurm-wlm and munge are not installed")
             chosen.remove("slurm")
+        if "page" in chosen and not page_table.chromium():
+            say("page: left out, chromium is not installed")
+            chosen.remove("page")
         for name in chosen:
             os.sync()  # what one bench wrote is not the next one's burden
             load = machine.load()
@@ -126,6 +130,9 @@ def _bench(
         case "queue-size":
             size, times = (20_000, 5) if quick else (1_000_000, 21)
             return lambda: queue_size.measure(scratch, jobs=size, times=times, say=say)
+        case "page":
+            size, times = (20_000, 3) if quick else (120_000, 7)
+            return lambda: page_table.measure(scratch, jobs=jobs or size, times=wishes.rounds or times, say=say)
         case "queue-idle":
             seconds, queued = (5.0, 5_000) if quick else (20.0, 100_000)
             return lambda: queue_idle.measure(scratch, seconds=seconds, queued=queued, say=say)

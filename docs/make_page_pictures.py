@@ -29,15 +29,17 @@ PATIENCE = 60.0  # seconds
 WIDE, NARROW = 1280, 390  # pixels
 MANY = {1440: 900, 1280: 800, NARROW: 844}  # screens on which the large machine is shown
 CARDS = 16  # that it has
-HEIGHTS = {"now": 760, "jobs": 720, "job": 1180, "timeline": 480, "submit": 1060, "sweep": 1440}
+HEIGHTS = {"now": 760, "jobs": 720, "job": 1300, "timeline": 480, "history": 760, "submit": 1060, "sweep": 1440}
 # What is drawn here is the same wherever it is drawn: no sandbox for root, no graphics card.
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--font-render-hinting=none"]
 
 _TRAIN = r"""
-import sys, time
+import os, sys, time
+metrics = open(os.environ["DIBS_METRICS"], "a", buffering=1)
 print(f"\033[1mResNet-50\033[0m on ImageNet, learning rate \033[36m{sys.argv[-1]}\033[0m")
 for step in range(50, 1_000_000, 50):
     loss, speed = 2.4 / (1 + step / 900) + 0.31, 2710 + step % 97
+    print(f"loss={loss:.4f} accuracy={0.8 - 0.6 / (1 + step / 700):.4f} step={step} steps=20000", file=metrics)
     print(f"step {step:6}  \033[32mloss {loss:.4f}\033[0m  {speed} images/s", flush=True)
     if step % 500 == 0:
         print("\033[33mwarning\033[0m: the loader waits for the disk")
@@ -107,8 +109,8 @@ def _signed_in(browser: Browser, address: str) -> Any:
 def _take_all(browser: Browser, address: str, queue: "Queue") -> None:
     signed_in = _signed_in(browser, address)
     for name, width, scheme, views in (
-        ("", WIDE, "light", ("now", "jobs", "job", "timeline", "submit")),
-        ("-dark", WIDE, "dark", ("now", "job")),
+        ("", WIDE, "light", ("now", "jobs", "job", "timeline", "history", "submit")),
+        ("-dark", WIDE, "dark", ("now", "jobs", "job", "history")),
         ("-narrow", NARROW, "light", ("now", "jobs", "job")),
         ("", WIDE, "light", ("sweep",)),
         ("-dark", WIDE, "dark", ("sweep",)),
@@ -126,11 +128,13 @@ def _take_all(browser: Browser, address: str, queue: "Queue") -> None:
 
 
 def _show(page: Page, place: str, view: str, queue: "Queue") -> None:
+    is_wide = (page.viewport_size or {"width": WIDE})["width"] >= WIDE
     paths = {
         "now": "now",
-        "jobs": "jobs",
+        "jobs": "jobs?columns=name,project,state,metrics,gpus,seconds" if is_wide else "jobs",
         "job": f"job/{queue.shown}",
         "timeline": "timeline?hours=0.02",
+        "history": "history",
         "submit": "submit",
         "sweep": f"sweeps/{queue.sweep}",
     }
