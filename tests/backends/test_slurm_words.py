@@ -242,10 +242,20 @@ def test_where_one_stands_that_slurm_let_go(
     assert seen.reason or phase in (Phase.ENDED, Phase.RUNNING)
 
 
-@pytest.mark.parametrize(("ended", "never_started"), [(1010.0, True), (990.0, False), (9000.0, False)])
-def test_what_a_confused_controller_cancelled_is_submitted_again(ended: float, never_started: bool) -> None:
-    row = a_row(state="CANCELLED", ended=ended)
-
+@pytest.mark.parametrize(
+    ("row", "never_started"),
+    [
+        (a_row(state="CANCELLED", ended=1010.0), True),
+        (a_row(state="FAILED", status=2 << 8, ended=1010.0), True),  # its script was gone
+        (a_row(state="FAILED", status=72 << 8, ended=1010.0), False),  # its script said why
+        (a_row(state="CANCELLED", ended=990.0), False),
+        (a_row(state="CANCELLED", ended=9000.0), False),
+        (a_row(state="FAILED", status=2 << 8, ended=9000.0), False),
+    ],
+)
+def test_what_a_confused_controller_cancelled_or_robbed_of_its_script_is_submitted_again(
+    row: SqueueRow, never_started: bool
+) -> None:
     seen = judge_gone(row, None, has_started=False, is_patient=False, controller_started=1000.0)
     started = judge_gone(row, None, has_started=True, is_patient=False, controller_started=1000.0)
 

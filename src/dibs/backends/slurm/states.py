@@ -58,8 +58,9 @@ def judge_gone(
     says that it is over, and a controller that has just come back may still hear of it from its node. `said` is
     what the batch script wrote before it could become a shim.
 
-    A controller that came back gives numbers again that a node still knows, and the node then cancels the new job.
-    So one that never started and was cancelled soon after a controller's start counts as lost.
+    A controller that came back gives numbers again that a node still knows. The node then cancels the new job, or
+    removes its script with what is left of the old one. So one that never started, and was cancelled or found no
+    script soon after a controller's start, may be submitted again.
     """
     sentence, cause = why_it_ended(row)
     node = "" if row is None else row.node
@@ -98,7 +99,7 @@ def judge_gone(
         cause = Cause.LOST
     is_mixed_up = (
         row is not None
-        and row.state == "CANCELLED"
+        and (row.state == "CANCELLED" or _has_no_script(row))
         and row.ended is not None
         and 0 <= row.ended - controller_started < _CONFUSED
     )
@@ -216,6 +217,11 @@ def why_it_was_ended(row: SqueueRow | None) -> tuple[str, Cause]:
     if row.is_live:
         return "Slurm took it back while it ran: it was requeued, or another job took its place", Cause.LOST
     return why_it_ended(row) if _state(row) in _ENDS else ("it was ended in Slurm", Cause.KILLED)
+
+
+def _has_no_script(row: SqueueRow) -> bool:
+    """Whether it failed before our script could say why."""
+    return _state(row) == "FAILED" and 0 < row.exit_code < 128 and row.exit_code not in {*_SCRIPTS, FENCED}
 
 
 def _was_preempted(row: SqueueRow | None) -> bool:
