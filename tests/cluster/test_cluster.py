@@ -15,6 +15,7 @@ import pytest
 from backends.private_slurm import missing_programs
 from cluster.hosts import UID, Server, Servers, why_not
 from dibs.cluster.on_host.packages import fetch
+from dibs.version import __version__
 from stories.outside import Finished, wait_until
 
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
@@ -106,16 +107,23 @@ def test_three_servers_become_a_cluster_and_a_fourth_joins_it(servers, slurm):
     known = json.loads((servers.home / "state/cluster/cluster.json").read_text())
     assert not known["is_shared"], "each has a home of its own"
 
+    (mark,) = (servers.servers["c"].folder / "home").glob(".local/share/dibs/cluster-*/src/version")
+    mark.write_text("0.0.9 of an earlier time")
     os.kill(servers.servers["c"].daemons["slurmd"], signal.SIGKILL)
     wait_until(lambda: "slurmd" not in servers.servers["c"].daemons)
     told = servers.dibs("cluster", "status")
-    assert (told.status, told.stderr) == (1, "c: slurmd does not run: `dibs cluster up` starts it\n")
+    older = f"c: it has dibs 0.0.9, not {__version__}: `dibs cluster up` brings this one\n"
+    assert (told.status, told.stderr) == (1, "c: slurmd does not run: `dibs cluster up` starts it\n" + older)
     again = servers.dibs("cluster", "up")
     assert again.status == 0, again
     assert "started slurmd on 1 host, port 16818" in again.stderr
     assert "started munged" not in again.stderr, "what runs is left alone"
+    assert not mark.read_text().startswith("0.0.9")
 
-    ended = servers.dibs("cluster", "down")
+    asked = servers.dibs("cluster", "down")
+    assert asked.status == 2 and "cannot ask whether to end 1 job that runs there" in asked.stderr, asked
+    assert pid in servers.servers["b"].pids
+    ended = servers.dibs("cluster", "down", "--yes")
     assert ended.status == 0, ended
     assert {name: server.daemons for name, server in servers.servers.items()} == {name: {} for name in "abcd"}
     assert servers.desk.daemons == {}
@@ -237,7 +245,7 @@ def test_a_host_leaves_the_cluster_when_its_jobs_have_ended_and_the_others_go_on
     gone = servers.dibs("cluster", "remove", "c", "--force")
     assert gone.status == 0, gone
     assert slurm("sinfo", "-h", "-N", "-o", "%N").stdout.split() == ["a"]
-    assert servers.dibs("cluster", "down").status == 0
+    assert servers.dibs("cluster", "down", "--yes").status == 0
 
 
 def test_everything_that_is_wrong_is_told_at_once_and_nothing_is_changed(servers):

@@ -19,6 +19,7 @@ from dibs.cluster.configure import (
     python_script,
     slurm_conf,
 )
+from dibs.cluster.install import source_mark
 from dibs.cluster.saved import (
     Cluster,
     ClusterNode,
@@ -33,6 +34,7 @@ from dibs.cluster.slurm import parse_sinfo
 from dibs.cluster.ssh import _MODULES, ssh_words
 from dibs.cluster.status import ClusterStanding, judge_host
 from dibs.errors import BadInput, DibsError, FolderInUse
+from dibs.version import __version__
 
 H200 = NodeCard(kind="h200", device="/dev/nvidia0")
 A = ClusterNode(
@@ -197,7 +199,13 @@ def test_the_columns_of_sinfo_are_read_by_their_widths():
 
 def test_what_is_wrong_with_a_host_is_said_in_words():
     blank = ClusterStanding(host="a", node="a", state="?", gpus=2)
-    answer = {"running": {"munged": 7}, "why": {"slurmd": "fatal: no"}, "slurm": "22.05.8"}
+    answer = {
+        "running": {"munged": 7},
+        "why": {"slurmd": "fatal: no"},
+        "slurm": "22.05.8",
+        "source": source_mark(),
+    }
+    older = {**answer, "running": {"munged": 7, "slurmd": 8}, "source": "0.0.9 abc"}
     down = parse_sinfo(f"{'a':64}{'down*':24}{'gpu:2':256}{'gpu:0':256}{'Not responding':256}")["a"]
 
     found = judge_host(blank, answer, ("munged", "slurmd"), down, "")
@@ -207,6 +215,8 @@ def test_what_is_wrong_with_a_host_is_said_in_words():
         "slurmd does not run (fatal: no): `dibs cluster up` starts it",
         "the controller calls it down*: Not responding",
     )
+    upgraded = judge_host(blank, older, ("munged", "slurmd"), None, "").problems[0]
+    assert upgraded == f"it has dibs 0.0.9, not {__version__}: `dibs cluster up` brings this one"
     assert (away.state, away.problems) == ("?", ("it cannot be reached: timed out",))
 
 

@@ -7,13 +7,13 @@ import click
 
 from dibs.backends.slurm.root_mark import forget_below, memory_in
 from dibs.cli.options import count
-from dibs.cli.output import one_line, say, show, show_json, table, table_width
+from dibs.cli.output import confirm, one_line, say, show, show_json, table, table_width
 from dibs.client.client import connect
 from dibs.client.starting import lock_is_held
 from dibs.cluster.down import end_cluster, remove_host
 from dibs.cluster.saved import Cluster, cluster_lock, remembered
 from dibs.cluster.ssh import ssh_words
-from dibs.cluster.status import ClusterStanding, standings
+from dibs.cluster.status import ClusterStanding, running_jobs, standings
 from dibs.cluster.up import ClusterOptions, ClusterRefused, raise_cluster
 from dibs.errors import BadInput, Conflict, DibsError
 from dibs.paths import queue_folder
@@ -175,11 +175,16 @@ def _not_fetched(node: str) -> list[int]:
 @click.option(
     "--force", is_flag=True, help="With --purge: though a host cannot be reached, or jobs are open there."
 )
+@click.option("-y", "--yes", is_flag=True, help="Do not ask, though jobs run there.")
 @_JSON
-def down(purge: bool, force: bool, as_json: bool) -> int:
+def down(purge: bool, force: bool, yes: bool, as_json: bool) -> int:
     """End the jobs and every process of the cluster on every host."""
     if force and not purge:
         raise BadInput("--force is for --purge", remedy="dibs cluster down --purge --force")
+    if not (purge or yes) and (running := running_jobs(_there_is())):
+        jobs = "1 job that runs" if len(running) == 1 else f"{len(running)} jobs that run"
+        if not confirm(f"End {jobs} there ({', '.join(running[:5])})?", what=f"end {jobs} there"):
+            return 1
 
     with cluster_lock(os.environ):
         known = _there_is()

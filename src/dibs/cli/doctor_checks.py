@@ -270,6 +270,24 @@ def check_login(
     return found or [Finding(OK, f"{known}, and processes may outlive a login")]
 
 
+def _cluster(environ: Environ, source: str) -> list[Finding]:
+    """Whether the hosts of `dibs cluster up` have this dibs; this machine has a copy of what they were given."""
+    from dibs.cluster.install import other_source
+    from dibs.cluster.saved import known_cluster
+
+    cluster = known_cluster(environ)
+    if cluster is None or source != cluster.source:
+        return []
+    try:
+        with open(f"{source}/version") as file:
+            mark = file.read(200)
+    except OSError:
+        mark = ""
+    if other_source(mark):
+        return [Finding(WARNING, "the cluster has another version of dibs than this one", "`dibs cluster up`")]
+    return []
+
+
 def check_slurm(environ: Environ) -> list[Finding]:
     """Nothing where there is none. What is wrong with one thing hides no other."""
     settings = load_settings(environ)
@@ -288,6 +306,7 @@ def check_slurm(environ: Environ) -> list[Finding]:
         _answers(backend.version, is_wanted),
         _root(slurm.root, is_fetched=bool(slurm.ssh)),
         *([] if slurm.ssh else files),
+        *_cluster(environ, slurm.source),
     ]
 
 

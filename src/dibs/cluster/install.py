@@ -15,6 +15,7 @@ from dibs.cluster.on_host.packages import CORE
 from dibs.cluster.saved import Cluster, ClusterNode
 from dibs.cluster.ssh import HostCaller, HostFailed, all_of
 from dibs.errors import BadInput, DibsError
+from dibs.version import __version__
 
 Files = Mapping[str, tuple[bytes, int]]  # path, from the base on: content and mode
 Packages = Mapping[str, bytes]  # by their names
@@ -43,6 +44,7 @@ def install(caller: HostCaller, host: str, cluster: Cluster, key: bytes) -> None
     files = {f"etc/{name}": (text.encode(), 0o644) for name, text in configuration(cluster).items()}
     files["bin/dibs-python"] = (python_script(cluster.nodes).encode(), 0o755)
     files |= {f"src/dibs/{name}": (data, 0o644) for name, data in _source().items()}
+    files["src/version"] = (source_mark().encode(), 0o644)
     files[f"{local}/munge.key"] = (key, 0o600)
     folders = [local, *(f"{local}/{name}" for name in ("run", "log", "spool", "state", "dev"))]
     folders.append(f"{cluster.base}/attempts")
@@ -59,6 +61,23 @@ def _source() -> dict[str, bytes]:
     """Our own package, of which the nodes run the shim."""
     folder = Path(dibs.__file__).parent
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.py"))}
+
+
+def source_mark() -> str:
+    """The same for the same package of ours: its version, and a hash of its files."""
+    digest = hashlib.sha256()
+    for name, data in _source().items():
+        digest.update(f"{name} {len(data)}\n".encode() + data)
+    return f"{__version__} {digest.hexdigest()[:16]}"
+
+
+def other_source(mark: str) -> str:
+    """What is wrong with a host whose package has this mark; empty where it is ours."""
+    if mark == source_mark():
+        return ""
+    version = mark.partition(" ")[0]
+    which = "another version of dibs" if version in ("", __version__) else f"dibs {version}, not {__version__}"
+    return f"it has {which}: `dibs cluster up` brings this one"
 
 
 def _archive(files: Files) -> bytes:

@@ -5,10 +5,12 @@ from dataclasses import field
 from typing import Any
 
 from dibs.cluster import slurm
+from dibs.cluster.install import other_source
 from dibs.cluster.saved import Cluster
 from dibs.cluster.slurm import NodeState
 from dibs.cluster.ssh import HostCaller, HostUnreachable, each
 from dibs.dataclass import dataclass
+from dibs.errors import DibsError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,15 @@ def standings(cluster: Cluster) -> list[ClusterStanding]:
     return found
 
 
+def running_jobs(cluster: Cluster) -> list[str]:
+    """The names of the jobs that run there, whoever submitted them; none where the controller does not answer."""
+    try:
+        answer = slurm.ask(HostCaller(cluster.ssh), cluster, "squeue", "-h", "-r", "-t", "running", "-o", "%j")
+    except DibsError:
+        return []
+    return [name for name in answer["said"].splitlines() if name.strip()] if not answer["status"] else []
+
+
 def judge_host(
     blank: ClusterStanding,
     answer: Mapping[str, Any] | None,
@@ -76,6 +87,8 @@ def judge_host(
         idle = [name for name in wanted if name not in running]
         said = {name: f" ({why})" for name, why in answer["why"].items() if why}
         problems = [f"{name} does not run{said.get(name, '')}: `dibs cluster up` starts it" for name in idle]
+        if other := other_source(answer["source"]):
+            problems.append(other)
     if blank.node and state is not None and not state.is_well:
         why = f": {state.reason}" if state.reason else ""
         problems.append(f"the controller calls it {state.state}{why}")

@@ -151,7 +151,12 @@ def state(request: dict[str, Any]) -> dict[str, Any]:
     base, local = request["base"], request["local"]
     running = {name: pid_of(local, base, name) for name in DAEMONS}
     why = {name: _why(f"{local}/log/{name}.log", ("fatal",)) for name, pid in running.items() if not pid}
-    return {"running": {name: pid for name, pid in running.items() if pid}, "why": why}
+    try:
+        with open(f"{base}/src/version") as file:
+            source = file.read(200)
+    except OSError:
+        source = ""
+    return {"running": {name: pid for name, pid in running.items() if pid}, "why": why, "source": source}
 
 
 def ask(request: dict[str, Any]) -> dict[str, Any]:
