@@ -70,9 +70,39 @@ def test_ends_are_told_as_slurms_books_have_them(there: Afar, slurm: PrivateSlur
 
     assert abs(moment(job["started_at"]) - float(world.read("began"))) < 1.5, job
     assert abs(moment(job["ended_at"]) - ended) < 1.5, job
-    assert slurm.ask("sacct", "-n", "-X", "-P", "-j", number, "-o", "state").startswith("CANCELLED")
+    assert in_the_books(slurm, number) == "CANCELLED"
     assert there.job(killed)["state"] == "cancelled"
     there.assert_nothing_is_left()
+
+
+def test_of_an_array_only_the_element_is_cancelled_that_was_killed(there: Afar, slurm: PrivateSlurm) -> None:
+    """Slurm gives the last element that starts the number of the whole array."""
+    there.daemon()
+    first = there.add("-n", "0", "--array", "1-2", "--", HOLD)
+    there.wait_until_up(first, first + 1)
+    numbers = [there.attempt(job)["backend_job"] for job in (first, first + 1)]
+
+    there.world.dibs("kill", str(first + 1))
+    [killed] = there.wait_for(first + 1)
+    wait_until(lambda: len(there.squeue()) == 1, show=there.squeue, seconds=PATIENCE)
+    there.let_go()
+    [other] = there.wait_for(first)
+
+    assert (killed["state"], other["state"]) == ("cancelled", "succeeded")
+    assert [in_the_books(slurm, number) for number in numbers] == ["COMPLETED", "CANCELLED"]
+    there.assert_nothing_is_left()
+
+
+def in_the_books(slurm: PrivateSlurm, number: str) -> str:
+    """The state of a job that is over; accounting hears of it a moment later."""
+    said: list[str] = []
+
+    def is_over() -> bool:
+        said[:] = slurm.ask("sacct", "-n", "-X", "-P", "-j", number, "-o", "state").split()
+        return bool(said) and said[0] not in ("PENDING", "RUNNING")
+
+    wait_until(is_over, show=lambda: said)
+    return said[0]
 
 
 def moment(text: str) -> float:
