@@ -30,7 +30,7 @@ _LOOK_EVERY = 0.3  # seconds, where the events of the daemon do not come
 
 
 @dataclass(frozen=True, slots=True)
-class EndedTrial:
+class TrialRecord:
     """A trial that has ended."""
 
     number: int
@@ -69,7 +69,7 @@ class RunningSweep:
         """running, held, finished or stopped; now."""
         return str(self.about["state"])
 
-    def __iter__(self) -> Iterator[EndedTrial]:
+    def __iter__(self) -> Iterator[TrialRecord]:
         """Each trial once, those that have ended first; until the sweep has finished, is held or stopped."""
         seen: set[int] = set()
         for trial in self._ended():
@@ -85,18 +85,18 @@ class RunningSweep:
         return self
 
     @property
-    def trials(self) -> list[EndedTrial]:
+    def trials(self) -> list[TrialRecord]:
         """Those that have ended by now, in the order of their numbers."""
         return ask(self._read)
 
     @property
-    def best(self) -> EndedTrial | None:
+    def best(self) -> TrialRecord | None:
         """The best trial by now; None while none has a result. Of several metrics `front` has the best ones."""
         front = self.front
         return front[0] if front else None
 
     @property
-    def front(self) -> list[EndedTrial]:
+    def front(self) -> list[TrialRecord]:
         """The best trial; with several metrics all that no other beats."""
         return [_trial(one) for one in self.about["best"]]
 
@@ -121,16 +121,16 @@ class RunningSweep:
         """End it and its running trials."""
         ask(partial(daemon.act_on_sweep, number=self.id, action="stop"))
 
-    def _tell(self, trial: EndedTrial) -> None:
+    def _tell(self, trial: TrialRecord) -> None:
         if trial.number not in self._told:
             self._told.add(trial.number)
             for callback in self._callbacks:
                 callback(self, trial)
 
-    def _read(self, client: Client) -> list[EndedTrial]:
+    def _read(self, client: Client) -> list[TrialRecord]:
         return [_trial(one) for one in daemon.trials(client, self.id, states=_ENDED)]
 
-    def _ended(self) -> Iterator[EndedTrial]:
+    def _ended(self) -> Iterator[TrialRecord]:
         """Trials that have ended, some of them more than once."""
         last: int | None = None
         while True:
@@ -157,7 +157,7 @@ class RunningSweep:
             time.sleep(_LOOK_EVERY)
 
 
-Callback = Callable[[RunningSweep, EndedTrial], None]
+Callback = Callable[[RunningSweep, TrialRecord], None]
 
 
 def sweep(
@@ -248,9 +248,9 @@ def _is_file_name(text: str) -> bool:
     return text.endswith((".yaml", ".yml")) and not set(text) & set(" {")
 
 
-def _trial(about: Mapping[str, Any]) -> EndedTrial:
+def _trial(about: Mapping[str, Any]) -> TrialRecord:
     job = about["job"] or about["reused_from"]
-    return EndedTrial(
+    return TrialRecord(
         number=about["number"],
         state=about["state"],
         params={name: _number(text) for name, text in about["point"].items()},
@@ -273,7 +273,7 @@ def _number(text: Any) -> Value:
     return text
 
 
-def _row(trial: EndedTrial, metrics: Sequence[str]) -> dict[str, Any]:
+def _row(trial: TrialRecord, metrics: Sequence[str]) -> dict[str, Any]:
     values: Sequence[float | None] = trial.values or [None] * len(metrics)
     row = {
         "number": trial.number,
