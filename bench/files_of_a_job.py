@@ -1,7 +1,8 @@
 """Counts our files whose functions run from `dibs add -- true` to the end of `dibs wait`: client, daemon and shim.
 
 A newcomer who follows one job reads these files. What runs while a module is imported does not count, nor what the
-daemon does before the job comes and while it is idle; nor `dataclass.py`, the methods of every dataclass.
+daemon does before the job comes, while it is idle, and after the end, when it reads the last numbers that attempts
+reported; nor `dataclass.py`, the methods of every dataclass.
 """
 
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 
 SOURCE = f"{Path(__file__).resolve().parents[1]}/src/dibs/"
 NOT_READ = f"{SOURCE}dataclass.py"  # it does what the standard library's does, whose methods belong to no file
+AFTER_END = 60.0  # seconds; `dibs wait` is slow while it is traced
 IDLE = 5.0  # seconds; every regular task of the daemon comes round
 
 # Runs first in each process. A function's code is "optimized" (flag 1); that of modules and classes is not.
@@ -56,6 +58,7 @@ def main() -> None:
         os.mkdir(f"{folder}/leases")
         shims = repr(_tracer(log, "shim"))
         patch = f"import dibs.supervise.launcher as launcher; launcher._START = {shims} + launcher._START\n"
+        patch += f"import dibs.daemon.service as service; service._READ_TOGETHER = {AFTER_END}\n"
         daemon = _start(_tracer(log, "daemon") + patch + MAIN, environment, "daemon", "run")
         try:
             while not os.path.exists(f"{folder}/socket"):
