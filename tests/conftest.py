@@ -4,7 +4,7 @@ import fcntl
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(_LONGEST)}
     tests = Path(__file__).parent
     items.sort(key=lambda item: places.get(item.path.relative_to(tests).parts[0], len(places)))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Function, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Folders of tests have bytes in their names that are no text: a report with them would end a test process."""
+    report = yield
+    if report.failed:
+        if (text := str(report.longrepr)) != sendable(text):
+            report.longrepr = sendable(text)
+        report.sections = [(sendable(title), sendable(content)) for title, content in report.sections]
+    return report
+
+
+def sendable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _only_listener(factory: pytest.TempPathFactory) -> Iterator[None]:

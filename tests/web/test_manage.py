@@ -101,7 +101,7 @@ def test_a_sweep_is_begun_by_the_rules_of_the_file(page: Page, site: Site, daemo
     form.get_by_label("Conditions").fill("x < 3")
     expect(form.get_by_role("region", name="preview")).to_contain_text('echo "loss=26"')
     form.get_by_label("Search", exact=True).select_option("random")
-    expect(form).to_contain_text("a search that is random has no end")
+    expect(form).to_contain_text("a search of the method random has no end")
     form.get_by_label("Samples").fill("a few")
     expect(form).to_contain_text("samples is a whole number")
     form.get_by_label("Samples").fill("2")
