@@ -5,8 +5,8 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --disable-pip-version-check --quiet
 PYTEST := $(PYTHON) -m pytest
-# Many tests wait for a process or a clock, so that two for each core keep two cores busy.
-WORKERS := 4
+# Many tests wait for a process or a clock, so that three for each core keep two cores busy.
+WORKERS := 6
 # Without compiled files every one of them compiles all tests anew, which takes longer than most folders of tests.
 unexport PYTHONDONTWRITEBYTECODE
 # The newest interpreter is not always the best tested one: those with a number come first. The distribution's own is

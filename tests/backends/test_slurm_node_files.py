@@ -128,7 +128,8 @@ def test_a_link_counts_as_the_file_inside_that_it_leads_to_and_what_leads_out_or
 
 def test_a_variable_that_somebody_set_himself_is_no_folder_of_ours(tmp_path: Path) -> None:
     ref = AttemptRef("k-1", 1, f"{tmp_path}/attempts/0/1.1")
-    spec = {"words": ["true"], "env": {"DIBS_CHECKPOINT_DIR": "/home"}, "stdout": f"{ref.folder}/stdout"}
+    streams = {"stdout": f"{ref.folder}/stdout", "stderr": f"{ref.folder}/stderr"}
+    spec = {"words": ["true"], "env": {"DIBS_CHECKPOINT_DIR": "/home"}, **streams}
 
     own = belongings(ref, spec | {"umask": 0o022})
 

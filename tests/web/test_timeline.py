@@ -24,10 +24,10 @@ def cards(cards: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def busy(daemon: DaemonProcess) -> Iterator[dict[str, int]]:
-    """A job that runs and one that has failed."""
-    failed = daemon.add({"command": "sleep 0.3; exit 1", "name": "short", "project": "language"})
+    """A job that runs and one that has failed, both on GPU 1."""
+    failed = daemon.add({"command": "sleep 0.3; exit 1", "name": "short", "project": "language", "only": ["1"]})
     daemon.wait(failed)
-    running = daemon.add({"command": "sleep 600", "name": "baseline", "project": "vision"})
+    running = daemon.add({"command": "sleep 600", "name": "baseline", "project": "vision", "only": ["1"]})
     wait_until(lambda: daemon.state(running) == "running")
     yield {"failed": failed, "running": running}
     daemon.post("/v1/jobs/act", {"action": "kill", "ids": [running]})
