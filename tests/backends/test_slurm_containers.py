@@ -1,15 +1,20 @@
 """A command in an image on a node: pyxis where the site has it, otherwise apptainer."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dibs.backends.protocol import Resources
+from dibs.backends.slurm.backend import SlurmBackend, SlurmSettings
 from dibs.backends.slurm.containers import contained
+from dibs.backends.slurm.controller import Commands
 from dibs.backends.slurm.sbatch import flags
-from dibs.errors import BackendRefused
+from dibs.engine.remote.state import wanted_by
+from dibs.errors import BackendMissing, BackendRefused
+from dibs.model.jobs import Command, Request
 
 
 def a_spec(tmp_path: Path, name: str, **image: Any) -> dict[str, Any]:
@@ -72,6 +77,34 @@ def test_what_pyxis_cannot_be_told_to_mount_is_refused(tmp_path: Path, mount: st
 
     with pytest.raises(BackendRefused, match="pyxis cannot mount"):
         contained(spec, "/shared/1.1", pyxis=PYXIS)
+
+
+@pytest.mark.parametrize(
+    ("wish", "root", "odd"),
+    [
+        ({"mounts": ("/data", "/a:/b$c:ro")}, "root", "/b$c"),
+        ({"workdir": "/my work"}, "root", "/my work"),
+        ({"workdir": "/work"}, "a root", "/a root"),
+    ],
+)
+def test_a_folder_that_pyxis_cannot_mount_is_refused_when_the_job_is_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wish: dict[str, Any], root: str, odd: str
+) -> None:
+    monkeypatch.setattr("dibs.backends.slurm.controller._FOLDERS", ())
+    srun = tmp_path / "srun"
+    slurm = SlurmBackend(SlurmSettings(root=f"/{root}"), Commands({"PATH": str(tmp_path)}))
+    request = Request(command=Command.line("true"), on="slurm", image="torch", **wish)
+    elsewhere = replace(request, container_engine="apptainer")
+    srun.write_text("#!/bin/sh\necho '      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH'\n")
+    srun.chmod(0o755)
+
+    with pytest.raises(BackendRefused) as refused:
+        slurm.check(wanted_by(request))
+    with pytest.raises(BackendMissing, match="no sbatch"):  # the next question
+        slurm.check(wanted_by(elsewhere))
+
+    assert refused.value.message.startswith(f"pyxis cannot mount '{odd}': it takes no blanks")
+    assert wanted_by(replace(request, image="")).container_paths == ()
 
 
 def test_apptainer_is_used_where_there_is_no_pyxis(tmp_path: Path) -> None:

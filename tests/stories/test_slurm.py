@@ -620,7 +620,6 @@ def test_pyxis_changes_nothing_but_the_root(plain: Afar, engines: PrivateEngines
         "signalled": ("--", "sh", "-c", "kill -11 $$; sleep 9"),
         "missing": ("--", "no-such-program"),
         "mounted": ("--mount", f"{data}:/mnt/data:ro", "--", "sh", "-c", "cat /mnt/data/x; touch /mnt/data/y"),
-        "odd": ("--mount", f"{data}:/mnt/a b", "--", "true"),
         "no_image": ("--image", "registry.example/no/such", "--", "true"),
         "limited": ("-t", "4s", "--grace", "0.2s", "--", "sh", "-c", stubborn),
         "saved": ("-t", "8s", "--checkpoint-signal", "USR1@5", "--", "sh", "-c", saving),
@@ -629,8 +628,13 @@ def test_pyxis_changes_nothing_but_the_root(plain: Afar, engines: PrivateEngines
     with pyxis_in(slurm, engines) as image:
         plain.daemon()
         number = {name: plain.add("--image", image, *words, env=variables) for name, words in jobs.items()}
+        odd = ("--on", "slurm", "--image", image, "--mount", f"{data}:/mnt/a b")
+        held = str(plain.add("--image", image, "--hold", "--", "true"))
+        refused = [
+            world.dibs(*words, timeout=60) for words in (("add", *odd, "--", "true"), ("edit", held, *odd[4:]))
+        ]
         plain.wait_for_output(number["killed"], "ready")
-        world.dibs("kill", str(number["killed"]))
+        world.dibs("kill", held, str(number["killed"]))
         saved = number["saved"]
         wait_until(lambda: plain.job(saved)["attempts"] > 1, show=lambda: plain.job(saved), seconds=PATIENCE)
         world.dibs("kill", str(saved))
@@ -651,7 +655,8 @@ def test_pyxis_changes_nothing_but_the_root(plain: Afar, engines: PrivateEngines
     assert (over["missing"]["cause"], over["missing"]["exit_code"]) == ("start error", 127)
     assert "no-such-program" in over["missing"]["message"]
     assert (said["mounted"], over["mounted"]["exit_code"], (data / "y").exists()) == ("content\n", 1, False)
-    assert over["odd"]["state"] == "failed" and "pyxis cannot mount '/mnt/a b'" in over["odd"]["message"]
+    for odd in refused:
+        assert odd.status == 2 and "pyxis cannot mount '/mnt/a b'" in odd.stderr, odd
     assert over["no_image"]["cause"] == "start error" and "failed to import" in over["no_image"]["message"]
     [used] = over["limited"]["attempts_list"]
     assert over["limited"]["state"] == "timed_out"

@@ -37,6 +37,7 @@ class Resources:
     most: int | None = None  # elements of its array that run at the same time
     avoid: tuple[str, ...] = ()  # nodes on which it failed before
     options: tuple[tuple[str, str], ...] = ()  # of this backend alone: `partition`, `account`, ...
+    container_paths: tuple[str, ...] = ()  # folders that its container sees, where the backend chooses the engine
 
 
 _NOTHING_WANTED = Resources()  # made once: the local backend gets its resources as leases

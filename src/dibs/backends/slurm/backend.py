@@ -25,7 +25,7 @@ from dibs.backends.protocol import (
 )
 from dibs.backends.slurm import acceptance, squeue
 from dibs.backends.slurm.acceptance import has_no_node, is_full, leaves_none, refusal
-from dibs.backends.slurm.containers import contained
+from dibs.backends.slurm.containers import PYXIS, contained, pyxis_refusal
 from dibs.backends.slurm.controller import Commands, Controller, SlurmRefused, last_line
 from dibs.backends.slurm.fetched import FetchedFiles
 from dibs.backends.slurm.files import Files, NotReached, SharedFiles, cannot_look, cannot_put
@@ -108,6 +108,7 @@ class SlurmBackend:
 
     def check(self, wanted: Resources) -> BackendProspect:
         """Whether Slurm would ever start such a job, and when: its own estimate, with what it does not look at."""
+        self._check_container(wanted)
         whole = self._with_options(wanted)
         asked = flags(whole, shards_per_gpu=self._controller.shards_per_gpu([wanted]))
         found: BackendProspect | None = None
@@ -130,6 +131,14 @@ class SlurmBackend:
         if where and not any(one.is_up for one in where):
             return acceptance.not_yet("its partition starts no jobs now")
         return found or acceptance.not_yet("the nodes that it needs are down or drained")
+
+    def _check_container(self, wanted: Resources) -> None:
+        """Refuse folders that pyxis cannot be told to mount. Where the site has none, apptainer takes any."""
+        if not wanted.container_paths:
+            return
+        refusal = pyxis_refusal((*wanted.container_paths, self._settings.root))
+        if refusal is not None and PYXIS in self._controller.pyxis():
+            raise refusal
 
     def submit(self, submissions: Sequence[Submission]) -> Submitted:
         """Submit those that Slurm does not have and that never started; at most some dozens of calls at once."""

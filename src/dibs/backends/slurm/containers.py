@@ -5,7 +5,7 @@ The shim stays outside of the container, as on this machine, and runs `srun --co
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from dibs.backends.slurm.sbatch import as_options
@@ -16,6 +16,7 @@ from dibs.containers.variables import is_for_containers, left_out
 from dibs.errors import BackendRefused
 from dibs.model.mounts import Mount
 
+PYXIS = "container-image"  # the option by which a site has it
 _OF_SRUN = frozenset({"PATH", "HOME"})  # it needs them itself, and the image has its own PATH
 _NOT_SAID = re.compile(r"[\s,:\"'$`\\]")  # a mount is a word in a line of a shell, between commas and colons
 # The shim finds its processes by their mark: they are below Slurm's own daemon, with the pids of the node.
@@ -58,9 +59,20 @@ def contained(
     # A variable of the host's own paths that the user set is for the container; what starts it keeps the node's.
     fixed = {name: value for name, value in own.items() if not is_for_containers(name)}
     spec = {**spec, "words": for_any_shell(spec["words"]), "env": {k: v for k, v in own.items() if k not in fixed}}
-    if "container-image" in pyxis and not image["engine"]:
+    if PYXIS in pyxis and not image["engine"]:
         return {**spec, "words": _pyxis_words(spec, mounts, fixed, pyxis, cpus, more), "container": _PYXIS}
     return {**spec, "words": _apptainer_words(spec, mounts, fixed, folder)}
+
+
+def pyxis_refusal(paths: Iterable[str]) -> BackendRefused | None:
+    """Why pyxis cannot be told to mount these; None where it can."""
+    for path in paths:
+        if _NOT_SAID.search(path):
+            return BackendRefused(
+                f"pyxis cannot mount {path!r}: it takes no blanks, commas, colons, quotes, dollars or backslashes",
+                remedy="rename the folder, or use --container-engine apptainer",
+            )
+    return None
 
 
 def _pyxis_words(
@@ -93,12 +105,8 @@ def _pyxis_words(
 
 
 def _said_to_pyxis(mount: Mount) -> str:
-    for path in (mount.source, mount.target):
-        if _NOT_SAID.search(path):
-            raise BackendRefused(
-                f"pyxis cannot mount {path!r}: it takes no blanks, commas, colons, quotes, dollars or backslashes",
-                remedy="rename the folder, or use --container-engine apptainer",
-            )
+    if refusal := pyxis_refusal((mount.source, mount.target)):
+        raise refusal
     return f"{mount.source}:{mount.target}{':ro' * mount.is_read_only}"
 
 

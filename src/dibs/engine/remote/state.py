@@ -312,4 +312,12 @@ def wanted_by(request: Request, avoid: tuple[str, ...] = (), *, is_retry: bool =
         most=None if request.array is None or is_retry else request.array.most,
         avoid=avoid,
         options=request.on_options,
+        container_paths=_container_paths(request) if request.image and not request.container_engine else (),
     )
+
+
+def _container_paths(request: Request) -> tuple[str, ...]:
+    from dibs.model.mounts import parse_mount  # few jobs need it
+
+    named = [path for mount in map(parse_mount, request.mounts) for path in (mount.source, mount.target)]
+    return tuple(filter(None, (request.workdir, *named)))
