@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import cloudpickle
 import pytest
 
 import dibs
@@ -77,6 +79,29 @@ def test_the_job_side_needs_nothing_but_the_interpreter(here: World) -> None:
 
     assert (ended.returncode, ended.stderr) == (0, "")
     assert call.result(1) is not None
+
+
+def test_a_function_is_read_by_a_cloudpickle_that_was_brought_along_and_the_lack_of_one_is_said(
+    here: World, tmp_path: Path
+) -> None:
+    there = tmp_path / "dibs" / "api" / "work.py"
+    there.parent.mkdir(parents=True)
+    shutil.copy(WORK, there)
+    call = write_call(lambda: 7, path=())
+
+    def ended() -> "subprocess.CompletedProcess[str]":
+        words = [sys.executable, "-I", "-S", str(there), "--x", call.folder]
+        return subprocess.run(words, env={}, capture_output=True, text=True, timeout=60)
+
+    lacking = ended()
+    shutil.copytree(Path(cloudpickle.__file__).parent, tmp_path / "dibs" / "carried" / "cloudpickle")
+    brought = ended()
+
+    assert lacking.returncode == 1 and lacking.stderr.count("\n") == 1
+    assert f"has no cloudpickle - `{sys.executable} -m pip install cloudpickle` there" in lacking.stderr
+    assert (brought.returncode, brought.stderr) == (0, "")
+    found = call.result(1)
+    assert found is not None and found.get(dibs.Job(1)) == 7
 
 
 def test_a_call_that_was_collected_cannot_be_made_again(here: World) -> None:

@@ -16,6 +16,8 @@ import pytest
 
 from dibs.cli import doctor_checks, systemd
 from dibs.cli.doctor_checks import OK, PROBLEM, WARNING, check_limits, check_login, check_up
+from dibs.cluster.install import source_mark
+from dibs.cluster.saved import Cluster, ClusterNode, remember
 from dibs.model.jobs import State
 from dibs.store.store import Store
 from store.builders import a_request
@@ -534,6 +536,33 @@ def test_what_slurms_nodes_lack_is_named_though_slurm_is_silent(environ, tmp_pat
     assert (python.state, "cannot be executed" in python.sentence) == (WARNING, True)
     assert (source.state, "the package dibs is not in it" in source.sentence) == (WARNING, True)
     assert all(one.remedy for one in (answers, root, python, source))
+
+
+def test_hosts_of_a_cluster_that_have_another_version_are_told(environ, tmp_path):
+    names = dict.fromkeys(("name", "host", "destination", "hostname", "address"), "a")
+    node = ClusterNode(**names, cpus=1, memory_mib=1000)
+    cluster = Cluster(
+        name="cluster-1",
+        base=f"{tmp_path}/cluster-1",
+        local=f"{tmp_path}/local",
+        uid=1,
+        nodes=(node,),
+        controller="a",
+        ports=(1, 2),
+        version="",
+    )
+    remember(environ, cluster)
+    mark = tmp_path / "cluster-1" / "src" / "version"
+    mark.parent.mkdir(parents=True)
+    environ = {name: value for name, value in environ.items() if name != "SLURM_CONF"}
+    told = []
+
+    for text in (source_mark(), "0.0.9 abc"):
+        mark.write_text(text)
+        told.append([(one.state, one.sentence, one.remedy) for one in about_slurm(environ)][2:])
+
+    older = (WARNING, "the cluster has another version of dibs than this one", "`dibs cluster up`")
+    assert told == [[], [older]]
 
 
 def test_a_folder_that_nobody_may_write_to_is_no_place_for_slurms_jobs(environ, tmp_path, monkeypatch):

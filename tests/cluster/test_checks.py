@@ -156,18 +156,36 @@ def test_who_cannot_reach_whom_is_told():
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "code"),
+    ("status", "said", "code", "remedy"),
     [
-        (255, "ann@b: Permission denied (publickey,password).", "no-key"),
-        (255, "Host key verification failed.", "host-key"),
-        (255, "ssh: Could not resolve hostname b: Name or service not known", "unknown-name"),
-        (255, "ssh: connect to host b port 22: Connection timed out", "unreachable"),
-        (127, "no-python3", "no-python"),
-        (1, "This account is currently not available.", "no-answer"),
+        (
+            *(255, "ann@b: Permission denied (publickey,password).", "no-key"),
+            "`ssh-copy-id -p2222 -i 'my key' b`, or `ssh-add`",
+        ),
+        (255, "Host key verification failed.", "host-key", "`ssh -p2222 -i 'my key' b` once"),
+        (255, "ssh: Could not resolve hostname b: Name or service not known", "unknown-name", "look at its"),
+        (
+            255,
+            "ssh: connect to host b port 22: Connection timed out",
+            "unreachable",
+            "try `ssh -p2222 -i 'my key' b`",
+        ),
+        (127, "no-python3", "no-python", "install python3.11"),
+        (
+            *(1, "This account is currently not available.", "no-answer"),
+            "try `ssh -p2222 -i 'my key' b python3 --version`",
+        ),
     ],
 )
-def test_the_words_of_ssh_become_ours(status, said, code):
-    problem = why_unreached("b", status, f"motd\n{said}\n")
+def test_the_words_of_ssh_become_ours_with_the_options_that_were_given(status, said, code, remedy):
+    problem = why_unreached("b", status, f"motd\n{said}\n", ("ssh", "-p2222", "-i", "my key"))
 
     assert (problem.host, problem.code) == ("b", code)
-    assert problem.remedy
+    assert problem.remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize("ssh", [("ssh", "-i", "key", "-l", "ann"), ("/opt/lab-login", "-p", "1")])
+def test_no_command_is_shown_that_does_not_know_the_options_that_were_given(ssh):
+    problem = why_unreached("b", 255, "Permission denied (publickey).", ssh)
+
+    assert problem.remedy == "`ssh-add`, or put your public key into ~/.ssh/authorized_keys there"

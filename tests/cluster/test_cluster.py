@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -10,8 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
+import cloudpickle
 import pytest
 
+import dibs
 from backends.private_slurm import missing_programs
 from cluster.hosts import UID, Server, Servers, why_not
 from dibs.cluster.on_host.packages import fetch
@@ -61,6 +64,23 @@ def run_on(server: Server, slurm: Callable[..., Finished], line: str) -> str:
     return output(server, "out").removesuffix("over\n")
 
 
+def call_on(servers: Servers, node: str) -> Finished:
+    """A function from Python on that node, with a cloudpickle that only the desk has."""
+    lib = servers.home / "lib"
+    shutil.copytree(Path(cloudpickle.__file__).parent, lib / "cloudpickle", ignore=lambda *_: ["__pycache__"])
+    program = f"""
+import dibs, os
+
+def work(x):
+    return os.uname().nodename, x * x - 7
+
+with dibs.Executor(on="slurm", num_gpus=0, nodelist={node!r}) as pool:
+    print(*pool.submit(work, 7).result())
+"""
+    path = f"{Path(dibs.__file__).parents[1]}:{lib}"
+    return servers.at_desk("/usr/bin/python3", "-c", program, PYTHONPATH=path, DIBS_STATE=f"{servers.home}/state")
+
+
 def test_three_servers_become_a_cluster_and_a_fourth_joins_it(servers, slurm):
     for name in ("a", "b", "c"):
         servers.add(name)
@@ -102,6 +122,8 @@ def test_three_servers_become_a_cluster_and_a_fourth_joins_it(servers, slurm):
     assert added.status == 0, added
     assert servers.dibs("wait", "1", "--timeout", "60s").status == 0
     assert servers.dibs("log", "1").stdout == "c\n", "fetched from where it ran"
+    called = call_on(servers, "c")
+    assert (called.status, called.stdout) == (0, "c 42\n"), called
     assert servers.dibs("daemon", "stop").status == 0
 
     known = json.loads((servers.home / "state/cluster/cluster.json").read_text())
@@ -140,9 +162,17 @@ def test_packages_are_unpacked_in_a_home_that_is_shared_and_nothing_is_left_of_i
     for name, content in fetched["files"].items():
         (packages / name).write_bytes(base64.b64decode(content))
     servers.add("b", cards=1, home=False)
+    (munge,) = packages.glob("munge_*.deb")
+    munge.rename(servers.folder / munge.name)
+    up = ("cluster", "up", "localhost", "b", "--ssh", servers.ssh, "--packages", str(packages))
 
-    made = servers.dibs("cluster", "up", "localhost", "b", "--ssh", servers.ssh, "--packages", str(packages))
+    refused = servers.dibs(*up)
+    untouched = not servers.servers["b"].in_tmp and not (servers.home / ".local").exists()
+    (servers.folder / munge.name).rename(munge)
+    made = servers.dibs(*up)
 
+    assert (refused.status, untouched) == (2, True), refused
+    assert refused.stderr.startswith(f"dibs: error: cannot use the packages in {packages}: munge is not there\n")
     assert made.status == 0, made
     known = json.loads(servers.dibs("cluster", "status", "--json").stdout)
     assert (known["unpacked"], known["shared"], known["controller"]) == (True, True, "localhost")
@@ -261,7 +291,10 @@ def test_everything_that_is_wrong_is_told_at_once_and_nothing_is_changed(servers
     told = servers.dibs("cluster", "up", *hosts, "--ssh", servers.ssh, "--port", "17000", "--json")
 
     assert told.status == 2
-    problems = {(one["host"], one["code"]) for one in json.loads(told.stdout)["problems"]}
+    found = json.loads(told.stdout)["problems"]
+    (away,) = [one["remedy"] for one in found if one["host"] == "gone"]
+    assert away.startswith(f"try `{servers.ssh} gone`;")
+    problems = {(one["host"], one["code"]) for one in found}
     # A folder of another uid's is none of ours: that user's home is not writable for them either.
     assert problems - {("other", "folder")} == {
         *([("late", "clock")] if FAKETIME else []),
@@ -293,8 +326,8 @@ def test_hosts_that_cannot_call_each_other_or_be_entered_are_refused(servers):
     assert (servers.servers["a"].daemons, servers.desk.daemons) == ({}, {})
     assert nobody.status == 2
     assert (
-        "a: you cannot log in there without a password" in nobody.stderr
-        or "does not answer as expected" in nobody.stderr
+        "a: you cannot log in there without a password\n  `ssh-add`, or put your public key" in nobody.stderr
+        or f"  try `{servers.ssh} -l nobody a python3 --version`" in nobody.stderr
     )
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from dibs.cluster.configure import (
     python_script,
     slurm_conf,
 )
-from dibs.cluster.install import source_mark
+from dibs.cluster.install import check_packages, source_mark, unpack
+from dibs.cluster.on_host.packages import CORE
 from dibs.cluster.saved import (
     Cluster,
     ClusterNode,
@@ -31,7 +33,7 @@ from dibs.cluster.saved import (
     remembered,
 )
 from dibs.cluster.slurm import parse_sinfo
-from dibs.cluster.ssh import _MODULES, ssh_words
+from dibs.cluster.ssh import _MODULES, HostFailed, ssh_words, up_command
 from dibs.cluster.status import ClusterStanding, judge_host
 from dibs.errors import BadInput, DibsError, FolderInUse
 from dibs.version import __version__
@@ -231,6 +233,39 @@ def test_the_words_of_ssh_are_split_as_a_shell_would(tmp_path, monkeypatch):
     (tmp_path / "my key").touch()
 
     assert ssh_words("ssh -p 2222 -i 'my key'") == ("ssh", "-p", "2222", "-i", f"{tmp_path}/my key")
+    assert up_command(["a"], ssh_words("ssh")) == "dibs cluster up a"
+    assert shlex.split(up_command(["a", "b"], ssh_words("ssh -i 'my key'")))[-3:] == [
+        *("b", "--ssh", f"ssh -i '{tmp_path}/my key'")
+    ]
     for wrong in ("", "ssh 'x"):
         with pytest.raises(BadInput):
             ssh_words(wrong)
+
+
+def test_packages_that_are_not_in_the_folder_are_named(tmp_path):
+    for name in CORE:
+        (tmp_path / f"{name}_22.05.8-4_amd64.deb").touch()
+    check_packages(str(tmp_path))
+    for name in ("munge", "libmunge2"):
+        (tmp_path / f"{name}_22.05.8-4_amd64.deb").unlink()
+
+    with pytest.raises(BadInput) as refused:
+        check_packages(str(tmp_path))
+
+    assert refused.value.message == f"cannot use the packages in {tmp_path}: munge, libmunge2 are not there"
+    assert refused.value.remedy == "in that folder: apt-get download munge libmunge2"
+
+
+def test_libraries_that_no_package_has_are_named():
+    class Hosts:
+        def call(self, host, call, request, **_):
+            if call == "packages.fetch":
+                raise HostFailed(f"{host}: no network")
+            return {"lacking": [], "missing": ["libhwloc.so.15"] if host == "b" else [], "plugins": ""}
+
+    with pytest.raises(DibsError) as refused:
+        unpack(Hosts(), ["a", "b"], {"x.deb": b""}, base="/x", fetchers=["a"], tell=lambda text: None)
+
+    assert refused.value.message.startswith(
+        "cannot use the packages on b: libhwloc.so.15 is missing there; cannot"
+    )

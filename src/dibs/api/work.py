@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 CALL = "call"  # a line of JSON, then the pickled function and its arguments
+# On the hosts of `dibs cluster up`: what it brings along, for an interpreter that has no other.
+_CARRIED = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "carried")
+_NO_CLOUDPICKLE = (
+    "cannot read {0} in its job: {1} on {2} has no cloudpickle - `{1} -m pip install cloudpickle` there, "
+    "or `dibs cluster up` where it is installed"
+)
 
 
 def main(folder: str) -> int:
@@ -37,12 +43,16 @@ def main(folder: str) -> int:
         )
     # The search path of the submitting process, so that the same modules are found.
     sys.path[:] = head["path"] + [place for place in sys.path if place not in head["path"]]
+    if os.path.isdir(_CARRIED):
+        sys.path.append(_CARRIED)
     sys.argv[:] = [head["name"]]
     try:
         function, words, named = _loaded(data, head.get("main", ""))
         if head["function"]:
             function = _named(head["function"])
     except BaseException as error:
+        if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "cloudpickle":
+            return _refuse(folder, _NO_CLOUDPICKLE.format(head["name"], sys.executable, os.uname().nodename))
         _show(error)
         return _refuse(folder, f"cannot read {head['name']} in its job: {_told(error)}", error)
     if head["is_runner"]:

@@ -12,7 +12,7 @@ from dibs.client.client import connect
 from dibs.client.starting import lock_is_held
 from dibs.cluster.down import end_cluster, remove_host
 from dibs.cluster.saved import Cluster, cluster_lock, remembered
-from dibs.cluster.ssh import ssh_words
+from dibs.cluster.ssh import ssh_words, up_command
 from dibs.cluster.status import ClusterStanding, running_jobs, standings
 from dibs.cluster.up import ClusterOptions, ClusterRefused, raise_cluster
 from dibs.errors import BadInput, Conflict, DibsError
@@ -109,7 +109,8 @@ def up(
             _same_as(previous, hosts, [name for name, value in options.items() if value])
             hosts = ()
         elif not hosts:
-            raise BadInput("there is no cluster yet", remedy="name its hosts: dibs cluster up HOST HOST")
+            typed = up_command(["HOST", "HOST"], ssh_words(ssh) if ssh else ("ssh",))
+            raise BadInput("there is no cluster yet", remedy=f"name its hosts: {typed}")
         wish = ClusterOptions(
             hosts=hosts,
             controller=controller,
@@ -291,7 +292,7 @@ def _same_as(previous: Cluster, hosts: tuple[str, ...], options: list[str]) -> N
     if options:
         raise Conflict(
             f"{options[0]} cannot be changed for a cluster that there is",
-            remedy="`dibs cluster down --purge`, and then up again",
+            remedy=f"`dibs cluster down --purge`, and then `{up_command(there, previous.ssh)}` with it",
         )
 
 

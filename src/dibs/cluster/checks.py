@@ -1,5 +1,6 @@
 """What was seen on hosts, and what keeps them from becoming a cluster. Nothing is changed."""
 
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -147,18 +148,18 @@ def judge_calls(failed: Mapping[str, Mapping[str, str]]) -> list[Problem]:
     ]
 
 
-def why_unreached(host: str, status: int, said: str) -> Problem:
-    """What ssh's own words mean, and what helps."""
+def why_unreached(host: str, status: int, said: str, ssh: Sequence[str]) -> Problem:
+    """What ssh's own words mean, and what helps; `ssh` is the command by which hosts are reached."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     last = lines[-1][:200] if lines else f"ssh ended with {status} and said nothing"
-    text = said.lower()
+    text, typed = said.lower(), shlex.join([*ssh, host])
     if "permission denied" in text or "too many authentication" in text:
-        words = ("no-key", "you cannot log in there without a password", f"`ssh-copy-id {host}`, or `ssh-add`")
+        words = ("no-key", "you cannot log in there without a password", _let_in(host, ssh))
     elif "host key verification failed" in text:
         words = (
             "host-key",
             "its host key is not known here, or has changed",
-            f"`ssh {host}` once, and look at it",
+            f"`{typed}` once, and look at it",
         )
     elif "could not resolve" in text:
         words = ("unknown-name", "there is no host of that name", "look at its spelling, or in ~/.ssh/config")
@@ -168,11 +169,23 @@ def why_unreached(host: str, status: int, said: str) -> Problem:
         words = (
             "unreachable",
             f"cannot be reached: {last}",
-            f"try `ssh {host}`; is it up, and is the name right?",
+            f"try `{typed}`; is it up, and is the name right?",
         )
     else:
-        words = ("no-answer", f"does not answer as expected: {last}", f"try `ssh {host} python3 --version`")
+        words = ("no-answer", f"does not answer as expected: {last}", f"try `{typed} python3 --version`")
     return Problem(host=host, code=words[0], message=words[1], remedy=words[2])
+
+
+def _let_in(host: str, ssh: Sequence[str]) -> str:
+    """What gives the user a key there. `ssh-copy-id` takes some of ssh's options."""
+    options = list(ssh[1:])
+    taken: list[str] = []
+    while options and options[0][:2] in ("-i", "-p", "-F", "-o"):
+        number = 1 if len(options[0]) > 2 else 2  # `-p2222`, or `-p 2222`
+        taken, options = [*taken, *options[:number]], options[number:]
+    if options or ssh[0].rpartition("/")[2] != "ssh":
+        return "`ssh-add`, or put your public key into ~/.ssh/authorized_keys there"
+    return f"`{shlex.join(['ssh-copy-id', *taken, host])}`, or `ssh-add`"
 
 
 def _alone(look: HostFacts, here: HostFacts) -> Iterable[Problem]:

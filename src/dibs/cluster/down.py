@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dibs.cluster import slurm
 from dibs.cluster.saved import Cluster, ClusterNode, forget, remember
-from dibs.cluster.ssh import HostCaller, HostUnreachable, each
+from dibs.cluster.ssh import HostCaller, HostUnreachable, each, up_command
 from dibs.cluster.up import Tell, configure_and_start
 from dibs.errors import BadInput, Conflict, DibsError
 
@@ -160,9 +160,10 @@ def _leaver(cluster: Cluster, host: str) -> ClusterNode:
         hosts = ", ".join(node.host for node in cluster.nodes)
         raise BadInput(f"{host} does not belong to the cluster", remedy=f"its hosts are {hosts}")
     if node.name == cluster.controller:
+        others = [one.host for one in cluster.nodes if one != node]
         raise Conflict(
             f"cannot remove {host}: the controller runs there, and the others need it",
-            remedy="`dibs cluster down --purge`, and then up without it",
+            remedy=f"`dibs cluster down --purge`, and then `{up_command(others or ['HOST'], cluster.ssh)}`",
         )
     return node
 

@@ -6,6 +6,7 @@ import io
 import os
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from dibs.version import __version__
 
 Files = Mapping[str, tuple[bytes, int]]  # path, from the base on: content and mode
 Packages = Mapping[str, bytes]  # by their names
+_CARRIED = "src/dibs/carried"  # where api/work.py looks for what it cannot import
 _SECONDS = 600.0  # a slow line, and forty libraries
 
 
@@ -44,6 +46,7 @@ def install(caller: HostCaller, host: str, cluster: Cluster, key: bytes) -> None
     files = {f"etc/{name}": (text.encode(), 0o644) for name, text in configuration(cluster).items()}
     files["bin/dibs-python"] = (python_script(cluster.nodes).encode(), 0o755)
     files |= {f"src/dibs/{name}": (data, 0o644) for name, data in _source().items()}
+    files |= {f"{_CARRIED}/{name}": (data, 0o644) for name, data in _cloudpickle().items()}
     files["src/version"] = (source_mark().encode(), 0o644)
     files[f"{local}/munge.key"] = (key, 0o600)
     folders = [local, *(f"{local}/{name}" for name in ("run", "log", "spool", "state", "dev"))]
@@ -59,7 +62,19 @@ def _devices(node: ClusterNode | None, local: str) -> list[tuple[str, str]]:
 
 def _source() -> dict[str, bytes]:
     """Our own package, of which the nodes run the shim."""
-    folder = Path(dibs.__file__).parent
+    return _files_below(Path(dibs.__file__).parent)
+
+
+def _cloudpickle() -> dict[str, bytes]:
+    """What reads a function from Python in its job. Where it is not installed here, no function can be sent."""
+    found = find_spec("cloudpickle")
+    if found is None or not found.submodule_search_locations:
+        return {}
+    folder = Path(found.submodule_search_locations[0])
+    return {f"cloudpickle/{name}": data for name, data in _files_below(folder).items()}
+
+
+def _files_below(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.py"))}
 
 
@@ -90,11 +105,21 @@ def _archive(files: Files) -> bytes:
     return stream.getvalue()
 
 
+def check_packages(folder: str) -> None:
+    """Raise BadInput where one of Slurm's packages is not in this folder. What else lacks depends on the host."""
+    there = {path.name.partition("_")[0] for path in Path(folder).glob("*.deb")}
+    if missing := [name for name in CORE if name not in there]:
+        raise BadInput(
+            f"cannot use the packages in {folder}: {_listed(missing)} not there",
+            remedy=f"in that folder: apt-get download {' '.join(missing)}",
+        )
+
+
 def gather(
     caller: HostCaller, *, base: str, folder: str, fetchers: Sequence[str], tell: Callable[[str], None]
 ) -> Packages:
     """The packages: out of `folder`, from an earlier time, or by the first of the fetchers that can get them."""
-    files = _from_folder(folder) if folder else _from_folder(f"{base}/packages", must=False)
+    files = _from_folder(folder or f"{base}/packages")
     return files or _fetched(caller, fetchers, False, tell)
 
 
@@ -108,9 +133,14 @@ def unpack(
     tell: Callable[[str], None],
 ) -> str:
     """Unpack the same packages everywhere, with their libraries where one is missing; where the plugins lie."""
+    why = ""
     for libraries in (False, True):
         if libraries:
-            files = {**files, **_fetched(caller, fetchers, True, tell)}
+            try:
+                files = {**files, **_fetched(caller, fetchers, True, tell)}
+            except DibsError as error:
+                why = f"; {error.message}"
+                break
         answers = _unpacked(caller, members, base, files)
         lacking = {
             host or "this machine": answer["missing"] for host, answer in answers.items() if answer["missing"]
@@ -119,7 +149,7 @@ def unpack(
             return str(answers[members[0]]["plugins"])
     host, names = next(iter(lacking.items()))
     raise DibsError(
-        f"cannot use the packages on {host}: {', '.join(names)} is missing there",
+        f"cannot use the packages on {host}: {_listed(names)} missing there{why}",
         remedy="--packages names a folder that has the packages with these libraries too",
     )
 
@@ -158,14 +188,12 @@ def _fetched(
     )
 
 
-def _from_folder(folder: str, *, must: bool = True) -> dict[str, bytes]:
-    found = {path.name: path.read_bytes() for path in sorted(Path(folder).glob("*.deb"))}
-    if must and not found:
-        raise BadInput(
-            f"there is no package in {folder}",
-            remedy=f"in it: apt-get download {' '.join(CORE)}",
-        )
-    return found
+def _from_folder(folder: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(Path(folder).glob("*.deb"))}
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def _number(files: Packages) -> str:

@@ -75,15 +75,15 @@ class HostCaller:
                 said, errors = process.communicate(_sent(call, request) + data, timeout=seconds)
             except subprocess.TimeoutExpired:
                 process.kill()
-                raise HostUnreachable(_no_answer(host, f"within {seconds:g} seconds")) from None
+                raise HostUnreachable(_no_answer(host, f"within {seconds:g} seconds", self.ssh)) from None
         found = [line for line in said.decode("utf-8", "replace").splitlines() if line.startswith(MARK)]
         if not found:
-            raise _unreached(host, process.returncode, errors)
+            raise _unreached(host, process.returncode, errors, self.ssh)
         return _checked(host, json.loads(found[-1].removeprefix(MARK)))
 
     def talk(self, host: str, call: str, request: Mapping[str, Any]) -> "HostCall":
         """A call that answers several times, and waits for a word between."""
-        return HostCall(host, self._open(host), _sent(call, request))
+        return HostCall(host, self._open(host), _sent(call, request), self.ssh)
 
     def address_of(self, host: str) -> str:
         """The name or address at which ssh reaches a host, whatever the user calls it."""
@@ -109,8 +109,9 @@ class HostCaller:
 class HostCall:
     """One call in progress."""
 
-    def __init__(self, host: str, process: "subprocess.Popen[bytes]", sent: bytes) -> None:
+    def __init__(self, host: str, process: "subprocess.Popen[bytes]", sent: bytes, ssh: Sequence[str]) -> None:
         self.host = host
+        self._ssh = ssh
         self._process = process
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -127,10 +128,10 @@ class HostCall:
         try:
             answer = self._answers.get(timeout=seconds)
         except queue.Empty:
-            raise HostUnreachable(_no_answer(self.host, f"within {seconds:g} seconds")) from None
+            raise HostUnreachable(_no_answer(self.host, f"within {seconds:g} seconds", self._ssh)) from None
         if answer is None:
             assert self._process.stderr is not None
-            raise _unreached(self.host, self._process.wait(), self._process.stderr.read())
+            raise _unreached(self.host, self._process.wait(), self._process.stderr.read(), self._ssh)
         return _checked(self.host, answer)
 
     def close(self) -> None:
@@ -195,15 +196,20 @@ def _checked(host: str, answer: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def _unreached(host: str, status: int, errors: bytes) -> HostUnreachable:
-    return HostUnreachable(why_unreached(host or "this machine", status, errors.decode("utf-8", "replace")))
+def _unreached(host: str, status: int, errors: bytes, ssh: Sequence[str]) -> HostUnreachable:
+    return HostUnreachable(why_unreached(host or "this machine", status, errors.decode("utf-8", "replace"), ssh))
 
 
-def _no_answer(host: str, within: str) -> Problem:
+def _no_answer(host: str, within: str, ssh: Sequence[str]) -> Problem:
     shown = host or "this machine"
-    return Problem(
-        host=shown, code="no-answer", message=f"does not answer {within}", remedy=f"try `ssh {shown} true`"
-    )
+    typed = shlex.join([*ssh, host, "true"]) if host else "dibs doctor"
+    return Problem(host=shown, code="no-answer", message=f"does not answer {within}", remedy=f"try `{typed}`")
+
+
+def up_command(hosts: Sequence[str], ssh: Sequence[str]) -> str:
+    """What makes a cluster of these hosts, which are reached by this command."""
+    more = [] if tuple(ssh) == ("ssh",) else ["--ssh", shlex.join(ssh)]
+    return shlex.join(["dibs", "cluster", "up", *hosts, *more])
 
 
 def ssh_words(text: str) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ from itertools import groupby
 from dibs.cluster import slurm
 from dibs.cluster.checks import HostFacts, Problem, choose_ports, choose_slurm, judge, judge_calls
 from dibs.cluster.configure import cards_of, check_hosts, configuration, memory_of, node_name
-from dibs.cluster.install import gather, install, unpack
+from dibs.cluster.install import check_packages, gather, install, unpack
 from dibs.cluster.saved import Cluster, ClusterNode, remember
-from dibs.cluster.ssh import HostCaller, all_of
+from dibs.cluster.ssh import HostCaller, all_of, up_command
 from dibs.cluster.survey import HostSurvey, addresses, survey, who_cannot_reach
 from dibs.dataclass import dataclass
 from dibs.errors import BadInput, DibsError
@@ -65,6 +65,8 @@ def raise_cluster(
         raise BadInput(
             f"--controller {wish.controller} is none of the hosts", remedy="name it among the hosts too"
         )
+    if wish.packages:
+        check_packages(wish.packages)
     caller = HostCaller(wish.ssh)
     draft = previous or _draft(environ, wish)
     hosts = [*(node.host for node in draft.nodes), *wish.hosts]
@@ -88,7 +90,7 @@ def raise_cluster(
     if previous and choice.is_installed == previous.is_unpacked:
         raise DibsError(
             "cannot change the Slurm of a cluster that there is: not every host has the installed one",
-            remedy="install it there, or `dibs cluster down --purge` and then up with all hosts",
+            remedy=f"install it there, or `dibs cluster down --purge` and then `{up_command(hosts, wish.ssh)}`",
         )
     cluster = _with_nodes(draft, seen, addresses(caller, looks), head)
     cluster = replace(cluster, ports=ports or choose_ports(looks) or draft.ports, ssh=wish.ssh)
