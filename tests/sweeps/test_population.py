@@ -59,3 +59,18 @@ def test_changed_points_stay_in_their_ranges_and_fulfil_the_conditions():
             assert one.point["n"] in ("1", "2", "3") and one.point["kind"] in ("a", "b", "c")
             assert (one.point["m"] is not None) == (one.point["kind"] == "a")
             assert one.point["m"] is None or 0.5 <= float(one.point["m"]) <= 0.9
+
+
+def test_a_choice_that_the_better_one_does_not_have_is_drawn():
+    spec = a_population(
+        values("kind", "a", "b"), values("way", "x", "y", "z", when="kind == 'a'"), values("new", "p", "q")
+    )
+    members = [
+        Member(number, {"kind": "b", "way": None, "new": "removed"}, float(number)) for number in range(1, 9)
+    ]
+
+    changed = [one.point for generation in range(1, 20) for one in next_generation(spec, generation, members)[6:]]
+
+    assert {one["way"] for one in changed if one["kind"] == "a"} == {"x", "y", "z"}
+    assert {one["way"] for one in changed if one["kind"] == "b"} == {None}
+    assert {one["new"] for one in changed} == {"p", "q"}

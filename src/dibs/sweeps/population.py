@@ -80,8 +80,9 @@ def _changed(spec: Spec, point: Point, chance: random.Random) -> Point:
 
 
 def _value(parameter: Parameter, before: str | None, chance: random.Random) -> str | None:
-    is_choice = isinstance(parameter, Choice)
-    if chance.random() < _RESAMPLED or (before is None and not is_choice):
+    # The better one may have no value, by the conditions, or one that an edit has removed.
+    is_known = before in parameter.values if isinstance(parameter, Choice) else before is not None
+    if chance.random() < _RESAMPLED or not is_known:
         return parameter.value_of(chance.random())
     if isinstance(parameter, Choice):
         place = parameter.values.index(before) + chance.choice((-1, 1))
