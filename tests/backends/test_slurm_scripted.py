@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dibs.backends.protocol import AttemptRef, Observed, Phase
+from dibs.backends.protocol import AttemptRef, Observed, Phase, Submission
 from dibs.backends.slurm.backend import SlurmBackend, SlurmSettings
 from dibs.backends.slurm.controller import Commands
 from dibs.backends.slurm.squeue import _COLUMNS
@@ -25,11 +25,33 @@ def scripted(folder: Path, rows: Sequence[dict[str, str]] = (), **settings: floa
         "scancel": f"echo $* >> '{folder}/ended'",
     }
     for command, says in commands.items():
-        (folder / command).write_text(f"#!/bin/sh\necho {command} >> '{folder}/asked'\n{says}\n")
-        (folder / command).chmod(0o755)
+        command_says(folder, command, says)
     root = folder / "root"
     root.mkdir()
     return SlurmBackend(SlurmSettings(root=str(root), **settings), Commands({"PATH": f"{folder}:/usr/bin:/bin"}))
+
+
+def command_says(folder: Path, command: str, script: str) -> None:
+    (folder / command).write_text(f"#!/bin/sh\necho {command} >> '{folder}/asked'\n{script}\n")
+    (folder / command).chmod(0o755)
+
+
+def a_submission(folder: Path, number: int) -> Submission:
+    path = folder / "root" / f"{number}.1"
+    spec = {
+        "job": number,
+        "attempt": 1,
+        "opened_at": 1.0,
+        "words": ["true"],
+        "env": {},
+        "environment": "/dev/null",
+        "workdir": "/",
+        "stdout": f"{path}/stdout",
+        "stderr": f"{path}/stderr",
+        "grace": 1.0,
+        "name": "",
+    }
+    return Submission(ref=AttemptRef(f"q1-{number}", 1, str(path)), spec=spec)
 
 
 def observe(backend: SlurmBackend, *folders: str) -> list[Observed]:
@@ -119,3 +141,31 @@ def test_a_command_that_cannot_be_run_is_no_answer(tmp_path: Path):
 
     with pytest.raises(BackendSilent, match="cannot run squeue: Exec format error"):
         observe(backend, str(tmp_path / "1.1"))
+
+
+_NO_ANSWER = "echo 'error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+
+
+def test_what_slurm_may_have_though_it_did_not_answer_is_not_taken_back(tmp_path: Path):
+    there = tmp_path / "there"
+    backend = scripted(there)
+    command_says(there, "sbatch", _NO_ANSWER)
+    one = a_submission(there, 1)
+
+    told = backend.submit([one])  # raising says that nothing was handed over
+
+    assert set(told.put_off) == {one.ref} and not told.accepted
+    assert told.put_off[one.ref].startswith("cannot reach Slurm's controller: ")
+
+
+def test_a_refusal_is_told_where_the_nodes_cannot_be_listed(tmp_path: Path):
+    there = tmp_path / "there"
+    backend = scripted(there)
+    no = "echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1"
+    command_says(there, "sbatch", f"case $* in *q1-2*) {no};; esac; echo 99")
+    command_says(there, "sinfo", _NO_ANSWER)
+    first, second = a_submission(there, 1), a_submission(there, 2)
+
+    told = backend.submit([first, second])
+
+    assert (told.accepted, set(told.refused)) == ({first.ref}, {second.ref})

@@ -199,10 +199,9 @@ class SlurmBackend:
                         to_do.appendleft(part)
                     else:
                         self._sort_out(part, str(error), refused, put_off)
-                except BackendSilent:
-                    if not accepted:
-                        raise
-                    # Whether it was accepted, the next look tells.
+                except BackendSilent as error:
+                    # Slurm may have it, and runs what its folder says: the next look tells.
+                    put_off |= dict.fromkeys(part.refs, error.message)
                     return Submitted(accepted=frozenset(accepted), refused=refused, put_off=put_off)
                 else:
                     accepted.update(part.refs)
@@ -431,7 +430,9 @@ class SlurmBackend:
         if is_full(text):
             put_off |= dict.fromkeys(batch.refs, f"Slurm takes no more jobs now: {last_line(text)}")
         else:
-            types = _types(self.nodes())
+            types: set[str] = set()
+            with contextlib.suppress(BackendSilent):  # the sentence only lacks the types then
+                types = _types(self.nodes())
             refused |= {ref: refusal(text, batch.flags, types) for ref in batch.refs}
 
     def _flags(self, wanted: Resources, shards: int) -> list[str]:
