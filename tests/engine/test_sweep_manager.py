@@ -12,7 +12,7 @@ import pytest
 
 from dibs.build.queue import BuiltQueue, build_queue
 from dibs.engine.driver import Driver
-from dibs.engine.sweeps import checkpoints, new_trials
+from dibs.engine.sweeps import actions, checkpoints, new_trials
 from dibs.engine.sweeps import run as sweep_run
 from dibs.engine.sweeps.actions import SweepChanges
 from dibs.engine.sweeps.manager import NewSweep
@@ -315,6 +315,36 @@ def test_another_metric_judges_what_was_reported_before(live):
         await edit(room, sweep, metrics=LOSS)
         assert values_of(room, sweep) == [1.0, 2.0, 3.0, 4.0]
         assert not (await edit(room, sweep, metrics=LOSS)).changed
+
+    live(scenario)
+
+
+def test_a_trial_that_is_retried_while_others_are_judged_stays_open_or_due(live, monkeypatch, tmp_path):
+    judged_anew = actions.judged_anew
+    again = tmp_path / "again"
+    command = f'echo loss={{x}} acc={{x}} > "$DIBS_METRICS"; test -e {again} && sleep 600; test $(({{x}} % 2)) = 0'
+
+    async def scenario(room: Room) -> None:
+        sweep = room.add(command, SMALL, metrics=LOSS, parallel=1)
+        await room.until(sweep, SweepState.FINISHED)
+
+        async def retried_meanwhile(context: Any, reader: Any, trial: Any, spec: Any) -> Any:
+            if trial.number == 4:
+                again.touch()
+                room.parts.sweeping.act(sweep.id, "retry-failed")
+                async with asyncio.timeout(LONG):
+                    while not room.table.open(sweep.id):
+                        await asyncio.sleep(0.01)
+            return await judged_anew(context, reader, trial, spec)
+
+        monkeypatch.setattr(actions, "judged_anew", retried_meanwhile)
+        assert (await edit(room, sweep, metrics=[{"name": "acc"}])).trials == 3
+        first, second, third, fourth = room.table.all_of(sweep.id)
+        assert (first.state, first.is_due) == (TrialState.OPEN, False)
+        assert (third.state, third.is_due) == (TrialState.FAILED, True)
+        assert (second.values, fourth.values) == ((2.0,), (4.0,))
+        room.parts.sweeping.act(sweep.id, "stop")
+        await room.until(sweep, SweepState.STOPPED)
 
     live(scenario)
 

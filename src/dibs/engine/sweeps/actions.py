@@ -185,22 +185,25 @@ async def edit(context: SweepContext, number: SweepId, changes: SweepChanges) ->
         if problem := adviser_problem(spec):
             what, _, remedy = problem.partition("; ")
             raise BadInput(what, remedy=remedy)
-        is_judged_anew = spec.metrics != read_spec(sweep.spec).metrics
+        ended: list[Trial] = []
+        if spec.metrics != read_spec(sweep.spec).metrics:
+            ended = [one for one in context.table.all_of(number) if one.state is not TrialState.OPEN]
         # Those that end meanwhile are judged in the next round.
-        ended = [one for one in context.table.all_of(number) if one.state is not TrialState.OPEN]
         todo = [one for one in ended if one.number not in judged or judged[one.number].ended_at != one.ended_at]
-        if not is_judged_anew or not todo:
+        if not todo:
             break
         reader = TrialReader(spec, context)
         for trial in todo:
             judged[trial.number] = await judged_anew(context, reader, trial, spec)
     goals: list[Goal] = [metric.goal for metric in spec.metrics]
+    # A failed trial that is retried meanwhile stays open, or due.
+    done = [replace(judged[one.number], is_due=one.is_due) for one in ended]
     with context.engine.change() as change:
         context.records.changed(edited, change.now, is_edited=True)
-        for trial in judged.values():
+        for trial in done:
             context.records.trial(trial, goals, change.now)
-        record_means(context, number, spec, list(judged.values()), change.now)
-    return ActionResult(True, len(judged))
+        record_means(context, number, spec, done, change.now)
+    return ActionResult(True, len(done))
 
 
 async def judged_anew(context: SweepContext, reader: TrialReader, trial: Trial, spec: Spec) -> Trial:
