@@ -87,6 +87,31 @@ def test_a_queued_job_that_is_cancelled_never_runs(site: Site) -> None:
     assert not (site.workdir / "ran").exists()
 
 
+def test_what_is_held_waits_until_it_is_released_and_nothing_else_of_its_array_does(
+    site: Site, slurm: PrivateSlurm
+) -> None:
+    slurm.ask("scontrol", "update", "partitionname=gpu", "state=down")
+    many = [
+        site.submission("true", key=key) for key in (f"{site.mark}-8", *(f"{site.mark}-9_{n}" for n in (0, 1)))
+    ]
+    refs = [one.ref for one in many]
+    site.backend.submit(many)
+
+    for _ in range(2):
+        site.backend.hold(refs[:2])
+    held = [site.look(ref).is_held for ref in refs]
+    slurm.ask("scontrol", "update", "partitionname=gpu", "state=up")
+    site.wait(refs[2], Phase.ENDED)
+    still = [site.look(ref).is_held for ref in refs[:2]]
+    for _ in range(2):
+        site.backend.hold(refs, release=True)
+    for ref in refs[:2]:
+        site.wait(ref, Phase.ENDED)
+
+    assert held == [True, True, False]
+    assert still == [True, True]
+
+
 def test_what_slurm_has_is_looked_for_before_it_is_submitted(site: Site, slurm: PrivateSlurm) -> None:
     slurm.ask("scontrol", "update", "partitionname=gpu", "state=down")
     single = site.submission("true")

@@ -157,6 +157,20 @@ def test_what_is_not_asked_about_may_be_a_stray_and_is_removed(any_site: Site) -
     assert any_site.record(one.ref)
 
 
+def test_a_hold_leaves_alone_what_has_started(any_site: Site) -> None:
+    one = any_site.held(code=5)
+    any_site.backend.submit([one])
+    any_site.wait_until_running(one.ref)
+
+    any_site.backend.hold([one.ref])
+    seen = any_site.look(one.ref)
+    any_site.backend.hold([one.ref], release=True)
+    any_site.let_end(one.ref)
+
+    assert (seen.phase, seen.is_held) == (Phase.RUNNING, None)
+    assert any_site.record(one.ref)["code"] == 5
+
+
 def test_there_is_a_node_that_would_accept_an_attempt(any_site: Site) -> None:
     any_site.backend.make_ready()
 

@@ -37,6 +37,7 @@ class There:
     ref: AttemptRef
     is_known: bool = True  # to the other system's controller
     is_running: bool = False
+    is_held: bool = False
     is_fenced: bool = False  # a shim has passed the fence, or it was closed
     record: dict[str, Any] | None = None
     cause: Cause | None = None  # what the other system says of its end
@@ -58,6 +59,7 @@ class Cluster:
     is_full: bool = False
     bug: str = ""  # what falls out of the next looks
     submits: int = 0
+    holds: int = 0
     looks: int = 0
     avoided: list[tuple[str, ...]] = field(default_factory=list)
     taken_out: list[Identity] = field(default_factory=list)
@@ -87,6 +89,7 @@ class Cluster:
         for one in submissions:
             self.avoided.append(one.wanted.avoid)
             there = self.jobs.setdefault((one.ref.key, one.ref.attempt), There(one.ref))
+            there.is_held = there.is_held and there.is_known
             there.is_known = there.is_known or not there.is_fenced
         return Submitted(accepted=frozenset(refs))
 
@@ -105,6 +108,12 @@ class Cluster:
                 there.is_fenced, there.is_known = True, False
                 there.record = {**ENDED, "by": "stop", "message": "cancelled before it started"}
         return frozenset(refs)
+
+    def hold(self, refs: Sequence[AttemptRef], *, release: bool = False) -> None:
+        self._answer()
+        for ref in refs:
+            self.jobs[(ref.key, ref.attempt)].is_held = not release
+            self.holds += 1
 
     def observe(self, refs: Sequence[AttemptRef]) -> Mapping[AttemptRef, Observed]:
         self._answer()
@@ -135,7 +144,9 @@ class Cluster:
             return Observed(phase=Phase.ENDED, record=there.record, node="n1", cause=there.cause)
         if there.is_fenced:
             return Observed(phase=Phase.LOST, reason="Slurm says NODE_FAIL", node="n1")
-        return Observed(phase=Phase.QUEUED, reason="others come first", expected_start=1_000_500.0)
+        return Observed(
+            phase=Phase.QUEUED, reason="others come first", is_held=there.is_held, expected_start=1_000_500.0
+        )
 
     def _answer(self) -> None:
         if self.is_silent:
@@ -144,7 +155,9 @@ class Cluster:
     # -- what happens there --
 
     def pending(self) -> list[There]:
-        return [one for one in self.jobs.values() if one.is_known and not one.is_running and not one.is_fenced]
+        """What it may start."""
+        waiting = [one for one in self.jobs.values() if one.is_known and not one.is_running and not one.is_fenced]
+        return [one for one in waiting if not one.is_held]
 
     def known(self) -> list[Identity]:
         """Whatever its queue shows."""

@@ -66,6 +66,15 @@ class AnyRemoteHistory(RuleBasedStateMachine):
         except StoreUnusable:
             assert self.world.store.is_full
 
+    @precondition(lambda self: self.world.acknowledged)
+    @rule(data=st.data(), verb=st.sampled_from(["hold", "release"]))
+    def hold_or_release(self, data, verb):
+        job = data.draw(st.sampled_from(sorted(self.world.acknowledged)))
+        try:
+            self.world.do(verb, job)
+        except StoreUnusable:
+            assert self.world.store.is_full
+
     @rule(seconds=st.sampled_from([0.1, 1, 4, 30]))
     def advance(self, seconds):
         self.world.advance(seconds)
@@ -138,6 +147,9 @@ class AnyRemoteHistory(RuleBasedStateMachine):
     def _let_everything_end(self):
         world = self.world
         world.store.is_full = world.cluster.is_silent = world.cluster.is_full = False
+        world.do("release", *sorted(world.acknowledged))
+        world.advance(10)  # some are held here only now, as they were never handed over
+        world.do("release", *sorted(world.acknowledged))
         world.run_out()
         assert world.store.open_attempts() == []
         starts = world.cluster.starts()

@@ -298,6 +298,100 @@ def test_a_kill_without_an_answer_says_since_when_why_and_what_to_try(world: Rem
     assert world.engine.remote.standings() == []
 
 
+def test_a_hold_and_a_release_reach_it_over_there_once(world: RemoteWorld):
+    (job, other) = add(world, 2)
+    held = world.do("hold", job)
+    again = world.do("hold", job)
+    world.advance(10)
+
+    assert (held.jobs, again.jobs) == ([job], [])
+    assert again.unchanged == [(job, "it is held already")]
+    assert [one.job for one in world.cluster.pending()] == [other]
+    assert world.state(job) == "submitted"
+    assert world.sentence(job) == "is held at Slurm: held by its owner; `dibs release` lets it go"
+    assert world.queue.why(job).unknown == "it is held"
+    assert world.cluster.holds == 1
+
+    assert world.do("release", job).jobs == [job]
+    world.advance(10)
+
+    assert world.sentence(job) == "waits at Slurm: others come first"
+    assert world.do("release", job).unchanged == [(job, "it is not held; it is submitted")]
+    world.run_out()
+    assert {world.state(one) for one in (job, other)} == {"succeeded"}
+    assert world.cluster.holds == 2
+
+
+def test_a_hold_and_a_release_are_done_when_the_controller_answers(
+    world: RemoteWorld, rebuilt: Callable[[RemoteWorld], None]
+):
+    """Also by another engine, and by one whose store was made again."""
+    (job,) = add(world)
+    world.cluster.is_silent = True
+    world.do("hold", job)
+    world.advance(10)
+    assert world.sentence(job).startswith("is held when Slurm answers: cannot reach the controller")
+    world.crash()
+    world.resume()
+    world.cluster.is_silent = False
+    world.advance(4)
+    world.advance(4)  # it is known how it stands there
+    assert not world.cluster.pending()
+    assert world.sentence(job).startswith("is held at Slurm")
+
+    world.cluster.is_silent = True
+    world.do("release", job)
+    world.advance(10)
+    assert world.sentence(job).startswith("is released when Slurm answers: cannot reach the controller")
+    rebuilt(world)
+    world.cluster.is_silent = False
+    world.advance(4)
+    world.advance(4)  # it is known how it stands there
+    assert [one.job for one in world.cluster.pending()] == [job]
+    world.run_out()
+    assert (world.state(job), world.store.job(job).why_held) == ("succeeded", "")
+
+
+def test_what_is_held_before_it_was_handed_over_is_held_here(world: RemoteWorld):
+    (job,) = add(world)
+    world.cluster.is_full = True
+    (late,) = add(world)
+    assert world.state(late) == "submitted"
+    world.do("hold", late)
+    world.cluster.is_full = False
+    world.advance(10)
+
+    assert world.state(late) == "held"
+    assert [one.job for one in world.cluster.pending()] == [job]
+    world.do("release", late)
+    world.run_out()
+    assert world.cluster.starts() == {job: 1, late: 1}
+
+
+def test_one_that_starts_before_the_hold_reaches_it_runs_and_is_held_no_more(world: RemoteWorld):
+    (job,) = add(world, retries=1)
+    world.do("hold", job)
+    world.cluster.start(world.cluster.jobs[("q1-1", 1)])
+    world.advance(10)
+    assert (world.state(job), world.store.job(job).why_held) == ("running", "")
+    world.cluster.end(world.cluster.running()[0], code=1)
+    world.run_out()
+
+    assert (world.state(job), world.cluster.starts()) == ("succeeded", {job: 2})
+
+
+def test_what_was_held_by_hand_over_there_is_released_by_dibs_only_when_it_is_told(world: RemoteWorld):
+    (job,) = add(world)
+    world.cluster.pending()[0].is_held = True
+    world.advance(10)
+    assert world.cluster.holds == 0
+
+    assert world.do("release", job).jobs == [job]
+    world.advance(10)
+
+    assert [one.job for one in world.cluster.pending()] == [job]
+
+
 def test_a_signal_is_not_sent_there(world: RemoteWorld):
     (job,) = add(world)
     world.cluster.start(world.cluster.pending()[0])

@@ -255,7 +255,7 @@ def test_the_log_is_followed_while_it_runs_there(there: Afar) -> None:
     there.assert_nothing_is_left()
 
 
-def test_why_tells_in_words_what_slurm_waits_for_and_the_lower_priority_goes_last(there: Afar) -> None:
+def test_why_tells_what_slurm_waits_for_the_lower_priority_goes_last_and_who_is_held_waits_on(there: Afar) -> None:
     there.daemon()
     full = there.fill()
     low = there.add("--priority", "-5", "--", there.world.ledger.job("low"))
@@ -284,12 +284,27 @@ def test_why_tells_in_words_what_slurm_waits_for_and_the_lower_priority_goes_las
 # Ignores TERM, and so does what it leaves behind: in sessions of their own, forked twice, one without environment.
 HOSTILE = """\
 import os, signal, sys, time
+    held = there.world.dibs("hold", str(low))
+    wait_until(
+        lambda: "is held at Slurm: held by its owner" in told(low), show=lambda: told(low), seconds=PATIENCE
+    )
+    there.world.dibs("daemon", "restart")
+    wait_until(
+        lambda: "is held at Slurm: held by its owner" in told(low), show=lambda: told(low), seconds=PATIENCE
+    )
+    listed = there.world.dibs("ls").stdout
+    informed = there.world.dibs("info", str(low)).stdout
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    there.wait_for(*full, high)
+    held_there = there.slurm.ask("squeue", "-h", "-o", "%r").split()
+    released = there.world.dibs("release", str(low))
 for kind in range(3):
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
             if kind == 1:
+    assert (held.status, released.status, held_there) == (0, 0, ["JobHeldUser"]), (held, released)
+    assert "is held at Slurm" in listed and "is held at Slurm" in informed, (listed, informed)
                 os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(1000)", os.getcwd()], {})
             time.sleep(1000)
         time.sleep(1000 if kind == 2 else 0)

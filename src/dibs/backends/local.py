@@ -135,6 +135,9 @@ class LocalBackend:
         word = "kill" if insist else "stop"
         return frozenset(ref for ref in refs if self._withdraw(ref) or self._tell(ref, word))
 
+    def hold(self, refs: Sequence[AttemptRef], *, release: bool = False) -> None:
+        """What is submitted here starts at once, so there is nothing to hold."""
+
     def observe(self, refs: Sequence[AttemptRef]) -> Mapping[AttemptRef, Observed]:
         return {ref: self._observe(ref) for ref in refs}
 

@@ -105,6 +105,7 @@ class Observed:
     expected_start: float | None = None  # seconds since the epoch
     began: float | None = None  # when its command started and ended: seconds since the epoch, by our clock
     ended: float | None = None
+    is_held: bool | None = None  # it waits, and a user holds it there; None: not known
     never_started: bool = False  # lost before its command ran: the same attempt may be submitted again
     may_linger: bool = False  # some of its processes may still run; its leases tell
 
@@ -178,6 +179,12 @@ class Backend(Protocol):
         """Ask for their end: with grace, or at once. Returns those that were certainly reached.
 
         To be repeated for the others until they are reached or `observe` says that they ended.
+        """
+
+    def hold(self, refs: Sequence[AttemptRef], *, release: bool = False) -> None:
+        """Keep those that have not started from starting, or let them start.
+
+        To be repeated until `observe` says so: what has started meanwhile is left alone.
         """
 
     def observe(self, refs: Sequence[AttemptRef]) -> Mapping[AttemptRef, Observed]:

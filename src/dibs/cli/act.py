@@ -136,7 +136,7 @@ Examples:
   dibs hold --project a     everything of a project that waits now; `dibs pause --project a` lasts
 """
 )
-@_references("queued")
+@_references("queued", "submitted")
 @_PROJECT
 @_JSON
 def hold(references: Sequence[str], project: str | None, as_json: bool) -> int:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # neither is needed for a job that is only asked for, as by `
 JobId = NewType("JobId", int)
 AttemptKey = tuple[JobId, int]  # a job, and which of its attempts
 _T = TypeVar("_T")
+BEING_RELEASED = "is being released"  # the `why_held` of a submitted job until its system has let it go
 _CALLS_A_FUNCTION = "/dibs/api/work.py"  # the program of a job that calls a Python function
 
 
@@ -272,10 +273,15 @@ class Job:
     environment: str = ""  # the key of the captured environment
     rank: float | None = None  # its place among those of its priority; None: its number
     blockers: int = 0  # jobs that it still waits for
-    why_held: str = ""  # a sentence, where it is held
+    why_held: str = ""  # a sentence, where it is held; of a submitted job its system is told
     code: str = ""  # the key of what is known about its code
     is_stopping: bool = False  # its end was asked for: it is not tried again
     batch: JobId | None = None  # the first job of the call that added several; None: it was added alone
+
+    @property
+    def is_held_there(self) -> bool:
+        """Whether the system that has it is to hold it; it may not know yet."""
+        return self.state is State.SUBMITTED and self.why_held not in ("", BEING_RELEASED)
 
     @property
     def label(self) -> str:

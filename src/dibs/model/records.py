@@ -170,6 +170,14 @@ class JobReleased:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldThere:
+    """The system that has a submitted job is to hold it, or to let it go (`BEING_RELEASED`); empty: it did."""
+
+    job: JobId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobRetried:
     """An ended job is queued again; its tries are counted anew."""
 
@@ -266,6 +274,7 @@ Record = (
     | JobsHeld
     | GroupHeld
     | JobReleased
+    | HoldThere
     | JobRetried
     | JobsStopping
     | JobCancelled

@@ -197,6 +197,10 @@ class QueueTables:
             "update jobs set state = 'held', why_held = ? where id = ?", [(text_value(why), job) for job in jobs]
         )
 
+    def hold_there(self, job: JobId, why: str) -> None:
+        """What the system that has it is to do: its state stays."""
+        self._db.execute("update jobs set why_held = ? where id = ?", (text_value(why), job))
+
     def release(self, job: JobId) -> Job:
         self._db.execute("update jobs set state = 'queued', why_held = '' where id = ?", (job,))
         return self.job(job)

@@ -49,6 +49,7 @@ class Recorder:
             records.JobsHeld: self._jobs_held,
             records.GroupHeld: self._group_held,
             records.JobReleased: self._job_released,
+            records.HoldThere: self._hold_there,
             records.JobRetried: self._job_retried,
             records.JobsStopping: self._jobs_stopping,
             records.JobCancelled: self._job_cancelled,
@@ -193,6 +194,11 @@ class Recorder:
     def _job_released(self, record: records.JobReleased) -> None:
         self._store.queue.release(record.job)
         self._changed([record.job], State.QUEUED)
+
+    def _hold_there(self, record: records.HoldThere) -> None:
+        self._store.queue.hold_there(record.job, record.why)
+        self.note(journal_lines.changed([record.job], State.SUBMITTED, now=self._now, why=record.why))
+        self.tell(self._now, "job.edited", record.job)
 
     def _job_retried(self, record: records.JobRetried) -> None:
         again = self._store.queue_again(record.job)

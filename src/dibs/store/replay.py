@@ -274,6 +274,8 @@ class Replay:
             queue.block_again(job.id, job.request)
         if state is State.HELD:
             queue.hold([job.id], line.get("why", ""))
+        elif state is State.SUBMITTED:
+            queue.hold_there(job.id, line.get("why", ""))
         else:
             queue.release(job.id)
         if "not_before" in line:

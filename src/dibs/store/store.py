@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from dibs.dataclass import dataclass
 from dibs.errors import StoreUnusable
-from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, State
+from dibs.model.jobs import BEING_RELEASED, Attempt, Job, JobId, Outcome, Request, State
 from dibs.model.usage import Usage
 from dibs.store.codec import (
     ATTEMPT,
@@ -280,7 +280,8 @@ class Store:
             (attempt.opened_at, text_value(attempt.node), text_value(attempt.node_gpus), *attempt.key),
         )
         self._db.execute(
-            "update jobs set state = 'running', started_at = ? where id = ?", (attempt.opened_at, attempt.job)
+            "update jobs set state = 'running', started_at = ?, why_held = '' where id = ?",
+            (attempt.opened_at, attempt.job),
         )
 
     def end_attempt(
@@ -300,7 +301,7 @@ class Store:
         )
         state = outcome.state if retry_at is None else State.QUEUED
         self._db.execute(
-            "update jobs set state = ?, tries = tries - ?, not_before = ?, ended_at = ?,"
+            "update jobs set state = ?, tries = tries - ?, not_before = ?, ended_at = ?, why_held = '',"
             " exit_code = ?, signal = ?, cause = ?, message = ?, seconds = ? where id = ?",
             (
                 state,
@@ -321,11 +322,13 @@ class Store:
         )
 
     def forget_attempt(self, attempt: Attempt, retry_at: float | None) -> None:
-        """It never ran: the job waits again, and the try does not count."""
+        """It never ran: the job waits again, held if its system was to hold it, and the try does not count."""
         self._db.execute("delete from attempts where job = ? and number = ?", attempt.key)
         self._db.execute(
-            "update jobs set state = 'queued', attempts = ?, tries = tries - 1, not_before = ? where id = ?",
-            (attempt.number - 1, retry_at, attempt.job),
+            "update jobs set state = iif(why_held in ('', ?), 'queued', 'held'),"
+            " why_held = iif(why_held = ?, '', why_held),"
+            " attempts = ?, tries = tries - 1, not_before = ? where id = ?",
+            (BEING_RELEASED, BEING_RELEASED, attempt.number - 1, retry_at, attempt.job),
         )
 
     def refuse(self, job: JobId, outcome: Outcome, now: float) -> None:

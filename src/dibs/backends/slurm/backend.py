@@ -252,6 +252,10 @@ class SlurmBackend:
         return frozenset()  # scancel does not say whether a signal arrived
 
     def observe(self, refs: Sequence[AttemptRef]) -> dict[AttemptRef, Observed]:
+    def hold(self, refs: Sequence[AttemptRef], *, release: bool = False) -> None:
+        rows = self._rows(ref for ref in refs if not self._mark.is_removed(ref.folder)).values()
+        self._controller.hold([row.address for row in rows if row is not None and row.is_queued], release=release)
+
         """One `squeue` for all. Folders are read only of those that Slurm does not have any more."""
         self._strays = []
         removed = {ref for ref in refs if self._mark.is_removed(ref.folder)}

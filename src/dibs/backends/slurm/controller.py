@@ -252,6 +252,14 @@ class Controller:
             with contextlib.suppress(SlurmRefused):
                 self._commands.ask("scancel", [*how, *addresses[start : start + _MOST_CANCELS]])
 
+    def hold(self, addresses: Sequence[str], *, release: bool) -> None:
+        """Keep these from starting, so that their owner may let them go, or let them go."""
+        for start in range(0, len(addresses), _MOST_CANCELS):
+            some = ",".join(addresses[start : start + _MOST_CANCELS])
+            # One that started in between is no error of ours: who observes sees it.
+            with contextlib.suppress(SlurmRefused):
+                self._commands.ask("scontrol", ["release" if release else "uhold", some])
+
     def _show_config(self) -> dict[str, str]:
         lines = self._ask("scontrol", ["show", "config"]).decode("utf-8", "replace").splitlines()
         self._ahead = _ahead(lines, time.time())

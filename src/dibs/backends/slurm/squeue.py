@@ -75,6 +75,11 @@ class SqueueRow:
         return self.state in _LIVE_RUNNING
 
     @property
+    def is_held(self) -> bool:
+        """By its owner, or in the owner's name."""
+        return self.is_queued and self.reason == "JobHeldUser"
+
+    @property
     def is_suspended(self) -> bool:
         return self.state == "SUSPENDED"
 

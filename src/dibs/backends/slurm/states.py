@@ -20,7 +20,9 @@ _CONFUSED = 300.0  # seconds after a controller's start in which it may cancel w
 def judge_live(row: SqueueRow) -> Observed:
     """One that Slurm has in its hands."""
     if row.is_queued:
-        return Observed(phase=Phase.QUEUED, reason=why_it_waits(row), expected_start=row.start)
+        return Observed(
+            phase=Phase.QUEUED, reason=why_it_waits(row), is_held=row.is_held, expected_start=row.start
+        )
     reason = "it is suspended in Slurm; `scontrol resume` lets it go on" if row.is_suspended else ""
     return Observed(phase=Phase.RUNNING, node=row.node, reason=reason)
 

@@ -101,9 +101,8 @@ class Explain:
             return WaitExplanation(_is_held(job, str(number)), unknown="it is held")
         if job.state is State.SUBMITTED and self._engine.remote is not None:
             reason_there, starts_at = self._engine.remote.waiting(job)
-            return WaitExplanation(
-                reason_there, starts_at, "" if starts_at else f"{job.request.on.capitalize()} decides that"
-            )
+            who = "it is held" if job.is_held_there else f"{job.request.on.capitalize()} decides that"
+            return WaitExplanation(reason_there, starts_at, "" if starts_at else who)
         if job.state is State.RUNNING and job.request.on and self._engine.remote is not None:
             return WaitExplanation(self._engine.remote.remark(job))
         if job.state is State.RUNNING and (left := self._engine.left_behind(job)) is not None:

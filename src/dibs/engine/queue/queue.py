@@ -18,6 +18,7 @@ from dibs.engine.turn.state import Change
 from dibs.errors import BadInput, Conflict, NoSuchJob
 from dibs.model.gpus import Pool, declared_key
 from dibs.model.jobs import (
+    BEING_RELEASED,
     OVER,
     After,
     Attempt,
@@ -33,6 +34,7 @@ from dibs.model.jobs import (
     retry_names,
 )
 from dibs.model.records import (
+    HoldThere,
     JobCancelled,
     JobEdited,
     JobReleased,
@@ -373,24 +375,37 @@ class Queue:
         return changed
 
     def hold(self, jobs: Sequence[JobId], why: str = _BY_OWNER) -> Changed:
+        """Keep jobs from starting. What another system has waits there, held as soon as it answers."""
         changed = Changed()
         found = self._found(jobs)
+        there: list[Job] = []
         with self._engine.change() as change:
             for job in found:
+                if job.state is State.SUBMITTED and not (job.is_held_there or job.is_stopping):
+                    there.append(job)
+                    continue
                 if job.state is not State.QUEUED:
-                    changed.unchanged.append((job.id, _why_not(job, "only a queued job can be held")))
+                    why_not = _why_not(job, "only a queued job can be held")
+                    changed.unchanged.append((job.id, "it is held already" if job.is_held_there else why_not))
                     continue
                 change.leave(job)
                 changed.jobs.append(job.id)
             if changed.jobs:
                 change.record(JobsHeld(changed.jobs, why))
-        return changed
+            for job in there:
+                _tell_there(job, why, change)
+        return self._with_told(changed, there)
 
     def release(self, jobs: Sequence[JobId]) -> Changed:
+        """Let held jobs start; those that another system holds as soon as it answers."""
         changed = Changed()
         found = self._found(jobs)
+        there: list[Job] = []
         with self._engine.change() as change:
             for job in found:
+                if job.is_held_there or self._is_held_by_hand(job):
+                    there.append(job)
+                    continue
                 if job.state is not State.HELD:
                     changed.unchanged.append((job.id, _why_not(job, "it is not held")))
                     continue
@@ -400,6 +415,21 @@ class Queue:
                 change.record(JobReleased(job.id))
                 change.wait(self._tables.job(job.id))
                 changed.jobs.append(job.id)
+            for job in there:
+                _tell_there(job, BEING_RELEASED, change)
+        return self._with_told(changed, there)
+
+    def _is_held_by_hand(self, job: Job) -> bool:
+        """Whether its system holds it though dibs did not ask for that."""
+        remote = self._engine.remote
+        return job.state is State.SUBMITTED and not job.why_held and remote is not None and remote.is_held(job)
+
+    def _with_told(self, changed: Changed, there: Sequence[Job]) -> Changed:
+        """The same, with jobs of other systems, which are told soon."""
+        changed.jobs += [job.id for job in there]
+        for on in {job.request.on for job in there}:
+            assert self._engine.remote is not None, "only a queue hands its jobs to other systems"
+            self._engine.remote.hurry(on)
         return changed
 
     def retry(self, jobs: Sequence[JobId]) -> Changed:

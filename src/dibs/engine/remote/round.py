@@ -18,6 +18,9 @@ class RoundPlan:
 
     stop: Sequence[AttemptRef] = ()
     kill: Sequence[AttemptRef] = ()  # at once, without grace
+    hold: Sequence[AttemptRef] = ()
+    release: Sequence[AttemptRef] = ()
+    keep: Sequence[AttemptRef] = ()  # held before they were accepted, as far as we know
     remove: Sequence[Identity] = ()  # strays: the other system brought them back though they are over
     submit: Sequence[Submission] = ()
     observe: Sequence[AttemptRef] = ()
@@ -49,6 +52,9 @@ def run_round(backend: Backend, plan: RoundPlan) -> RoundResult:
         for refs, insist in ((plan.stop, False), (plan.kill, True)):
             if refs:
                 backend.cancel(refs, insist=insist)
+        for refs, release in ((plan.hold, False), (plan.release, True)):
+            if refs:
+                backend.hold(refs, release=release)
         if plan.remove:
             backend.remove_strays(plan.remove)
         if plan.submit:
@@ -126,9 +132,11 @@ def remove(paths: Sequence[str]) -> None:
 
 
 def _with_unsubmitted(plan: RoundPlan, observed: Mapping[AttemptRef, Observed]) -> dict[AttemptRef, Observed]:
-    """An attempt that is to end and has no folder was never submitted: there is nothing to wait for."""
+    """An attempt without a folder was never submitted: where it is to end or is held, nothing is waited for."""
     unsubmitted = Observed(phase=Phase.LOST, never_started=True)
     ending = {*plan.stop, *plan.kill}
+    # One that is seen in the other system's queue was submitted.
+    ending |= {ref for ref in plan.keep if ref in observed and observed[ref].is_held is None}
     return {
         ref: unsubmitted if ref in ending and seen.phase is Phase.QUEUED and _has_no_folder(ref) else seen
         for ref, seen in observed.items()

@@ -11,7 +11,7 @@ from dibs.engine.launch.launcher import Place
 from dibs.engine.remote.round import RoundPlan, RoundResult
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.errors import BackendSilent, NoSuchJob
-from dibs.model.jobs import Attempt, Job, Request, State
+from dibs.model.jobs import BEING_RELEASED, Attempt, Job, Request, State
 from dibs.store.listing import Listing
 
 _LONGEST_GATHERING = 1.0  # seconds for which a round waits for more to say
@@ -173,6 +173,9 @@ class RemoteState:
     unsubmitted: set[Key] = field(default_factory=set)
     untouched: set[Key] = field(default_factory=set)  # of these: no round has tried to hand them over
     handing: set[Key] = field(default_factory=set)  # untouched before the round that is under way
+    kept: set[Key] = field(
+        default_factory=set
+    )  # of the unsubmitted: held at the last round, not to be handed over
     stopping: dict[Key, bool] = field(default_factory=dict)  # to be ended; True: at once
     asked_at: dict[Key, float] = field(default_factory=dict)  # when that was asked for; seconds since the epoch
     seen: dict[Key, Observed] = field(default_factory=dict)
@@ -221,6 +224,7 @@ class RemoteState:
         self.refs.pop(key, None)
         self.unsubmitted.discard(key)
         self.untouched.discard(key)
+        self.kept.discard(key)
         for by_key in (self.stopping, self.asked_at, self.seen, self.put_off):
             by_key.pop(key, None)
 
@@ -233,8 +237,12 @@ class RemoteState:
     ) -> RoundPlan:
         """What there is to do now."""
         place = self.system.place
-        # An attempt that is to end is not handed over any more, unless it may have been already: a look tells.
-        fresh = [open_ones[key] for key in self.refs if key in self.unsubmitted and key not in self.stopping]
+        jobs = {key: open_ones[key].job for key in self.refs if key in open_ones and key not in self.stopping}
+        held = {key for key, job in jobs.items() if job.is_held_there}
+        self.kept = held & self.unsubmitted
+        # One that is to end or is held is not handed over any more, unless it may have been already: a look tells.
+        left = self.stopping.keys() | self.kept
+        fresh = [open_ones[key] for key in self.refs if key in self.unsubmitted and key not in left]
         self.handing = {one.attempt.key for one in fresh} & self.untouched
         self.untouched -= self.handing
         submissions = [
@@ -250,15 +258,26 @@ class RemoteState:
         return RoundPlan(
             stop=[self.refs[key] for key, insists in self.stopping.items() if not insists],
             kill=[self.refs[key] for key, insists in self.stopping.items() if insists],
+            hold=[self.refs[key] for key in held if self._waits_there(key, is_held=False)],
+            release=[
+                self.refs[key]
+                for key, job in jobs.items()
+                if job.why_held == BEING_RELEASED and self._waits_there(key, is_held=True)
+            ],
+            keep=[self.refs[key] for key in self.kept],
             # One that was queued again meanwhile under the same name is wanted.
             remove=[stray for stray in self.strays.due if stray not in ours],
             submit=submissions,
             # Nothing is known over there of what was never accepted.
-            observe=[ref for key, ref in self.refs.items() if key not in self.unsubmitted or key in self.stopping],
+            observe=[ref for key, ref in self.refs.items() if key not in self.unsubmitted or key in left],
             environments={path: environments(key) for key, path in paths.items() if path != environments(key)},
             mark=self.mark,
             root_setting=self.system.root_setting,
         )
+
+    def _waits_there(self, key: Key, *, is_held: bool) -> bool:
+        """Whether it was seen there, held or not."""
+        return (seen := self.seen.get(key)) is not None and seen.is_held is is_held
 
     def end(self, key: Key, now: float, *, insists: bool = False) -> None:
         """The attempt is to end."""
@@ -295,7 +314,8 @@ class RemoteState:
     @property
     def must_hurry(self) -> bool:
         """Whether some attempts were neither accepted nor put off, though the system answers."""
-        return not self.trouble and bool(self.unsubmitted - self.put_off.keys() - self.stopping.keys())
+        left = self.unsubmitted - self.put_off.keys() - self.stopping.keys() - self.kept
+        return not self.trouble and bool(left)
 
 
 def key_of(mark: str, job: Job) -> str:

@@ -24,11 +24,11 @@ from dibs.engine.remote.state import (
     strays_sentence,
     wanted_by,
 )
-from dibs.engine.turn.facts import EndFound, Finding, NeverRan, RemoteRunFound
+from dibs.engine.turn.facts import EndFound, Finding, NeverRan, ReleaseFound, RemoteRunFound
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.errors import BackendSilent, StoreUnusable
 from dibs.model.events import Event, Trouble
-from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, Reason, Request, State
+from dibs.model.jobs import BEING_RELEASED, Attempt, Cause, Job, JobId, Outcome, Reason, Request, State
 from dibs.model.units import show_duration
 from dibs.policy.outcomes import outcome_of
 from dibs.store.store import Store
@@ -167,6 +167,11 @@ class RemoteSystems:
                 state.end(key, self._clock(), insists=word == "kill")
                 self._ask_within(state, _GATHER)
 
+    def hurry(self, name: str) -> None:
+        """There is something to tell it: begin the next round soon."""
+        if (state := self._states.get(name)) is not None:
+            self._ask_within(state, _GATHER)
+
     def run_due_rounds(
         self, remote: Mapping[Key, OpenAttempt], is_waited_for: Callable[[str], bool], now: float
     ) -> None:
@@ -206,6 +211,8 @@ class RemoteSystems:
         if key in state.stopping:
             asked = f", as was asked for {self._since(state.asked_at[key])} ago: " if state.trouble else ""
             return Reason("backend", f"is being taken back from {title}{asked}{state.whole_trouble}"), None
+        if job.why_held:
+            return Reason("held", _why_held(job, title, seen, state.whole_trouble)), None
         if state.trouble:
             return Reason("backend", f"waits: {state.whole_trouble}"), None
         if key in state.put_off:
@@ -230,6 +237,12 @@ class RemoteSystems:
             return Reason("backend", f"{asked}: {state.whole_trouble}")
         said = state.trouble or ("" if seen is None else seen.reason)
         return Reason("backend", said) if said else None
+
+    def is_held(self, job: Job) -> bool:
+        """Whether a user holds it there, as far as the last look tells."""
+        state = self._states.get(job.request.on)
+        seen = None if state is None else state.seen.get((job.id, job.attempts))
+        return seen is not None and seen.is_held is True
 
     def seen_reason(self, job: Job) -> str:
         """What its system said of it at the last look; empty where that is nothing."""
@@ -386,6 +399,8 @@ class _Reader:
         return self._remote.get(keys[ref]) if ref in keys else None
 
     def _see(self, state: RemoteState, one: OpenAttempt, seen: Observed) -> None:
+        if one.job.why_held == BEING_RELEASED and seen.is_held is False:
+            self.findings.append(ReleaseFound(one.attempt.key))
         if seen.phase is Phase.RUNNING:
             self._runs(one, seen, seen.began or self._now)
         elif seen.phase is Phase.ENDED:
@@ -427,6 +442,15 @@ class _Reader:
             outcome = replace(outcome, cause=Cause.STOPPED, message="")  # dibs asked for it
         del self._remote[one.attempt.key]
         self.findings.append(EndFound(one.attempt.key, outcome, ended_at=ended_at))
+
+
+def _why_held(job: Job, title: str, seen: Observed | None, trouble: str) -> str:
+    """What a job says that its system is to hold or to let go, which takes until the system answers."""
+    if job.why_held == BEING_RELEASED:
+        return f"is released when {title} answers: {trouble}" if trouble else f"is being released at {title}"
+    if seen is not None and seen.is_held:
+        return f"is held at {title}: {job.why_held}; `dibs release` lets it go"
+    return f"is held when {title} answers: {trouble}" if trouble else f"is being held at {title}"
 
 
 _EXACT = 0.5  # seconds; Slurm tells whole ones

@@ -12,6 +12,7 @@ from dibs.engine.turn import plan_cache
 from dibs.engine.turn.facts import (
     EndFound,
     NeverRan,
+    ReleaseFound,
     RemoteRunFound,
     TurnFacts,
     card_models,
@@ -30,6 +31,7 @@ from dibs.model.records import (
     AttemptRunning,
     ClaimsLowered,
     GroupHeld,
+    HoldThere,
     LessonLearned,
     Mark,
     MarkSet,
@@ -131,6 +133,9 @@ class _Decision:
                 continue
             if isinstance(finding, NeverRan):
                 self._queue_again(one)
+            elif isinstance(finding, ReleaseFound):
+                self._next.remote[finding.key] = replace(one, job=replace(one.job, why_held=""))
+                self._records.append(HoldThere(one.job.id, ""))
             else:
                 self._end(one, finding)
 
@@ -159,7 +164,7 @@ class _Decision:
         state.close(one)
         if retry_at is not None:
             tries = job.tries - (outcome.checkpointed or outcome.tried_alone)
-            again = replace(job, state=State.QUEUED, tries=tries, not_before=retry_at)
+            again = replace(job, state=State.QUEUED, tries=tries, not_before=retry_at, why_held="")
             if outcome.tried_alone:
                 job = again = replace(again, request=with_whole_card(job.request))
             state.waiting.add(again)
@@ -170,11 +175,15 @@ class _Decision:
             self._apply_breakers(job, attempt, outcome, is_last=retry_at is None)
 
     def _queue_again(self, one: OpenAttempt) -> None:
-        """It never ran: queue it again. Fail it after several times, sooner if other jobs start meanwhile."""
+        """It never ran: queue it again, or hold it here. Fail it after several times, sooner if others start."""
         job, attempt, state = one.job, one.attempt, self._next
         if job.id in state.stopping:
             outcome = Outcome(cause=Cause.STOPPED, message="cancelled before it started")
             self._end(one, EndFound(attempt.key, outcome))
+            return
+        if job.is_held_there:
+            state.close(one)
+            self._records.append(AttemptForgotten(attempt, None))
             return
         count, since = state.false_starts.get(job.id, (0, self._now))
         count += 1
@@ -189,9 +198,8 @@ class _Decision:
             return
         retry_at = None if count == 1 else self._now + min(_LONGEST_PAUSE, 0.1 * 2**count)
         state.close(one)
-        state.waiting.add(
-            replace(job, state=State.QUEUED, attempts=attempt.number - 1, tries=job.tries - 1, not_before=retry_at)
-        )
+        again = replace(job, state=State.QUEUED, attempts=attempt.number - 1, tries=job.tries - 1, why_held="")
+        state.waiting.add(replace(again, not_before=retry_at))
         self._records.append(AttemptForgotten(attempt, retry_at))
 
     def _runs_remotely(self, found: RemoteRunFound) -> None:
@@ -200,7 +208,7 @@ class _Decision:
         if one is None:
             return
         is_new = one.job.state is not State.RUNNING
-        running = replace(one, job=replace(one.job, state=State.RUNNING), attempt=found.attempt)
+        running = replace(one, job=replace(one.job, state=State.RUNNING, why_held=""), attempt=found.attempt)
         self._next.remote[found.attempt.key] = running
         self._records.append(AttemptRunning(running.job, found.attempt, is_new))
         if is_new:

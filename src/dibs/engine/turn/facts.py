@@ -182,7 +182,14 @@ class RemoteRunFound:
     stderr: str
 
 
-Finding = EndFound | NeverRan | RemoteRunFound
+@dataclass(frozen=True, slots=True)
+class ReleaseFound:
+    """Another system does not hold an attempt any more, as its owner wished."""
+
+    key: Key
+
+
+Finding = EndFound | NeverRan | RemoteRunFound | ReleaseFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
