@@ -533,6 +533,21 @@ def test_a_full_disk_is_no_reason_to_leave_what_is_to_end_over_there(world: Remo
     world.store.is_full = False
 
 
+def test_a_number_of_cards_that_slurm_would_not_be_told_is_refused(world: RemoteWorld):
+    told = (("gpus-per-task", "1"), ("ntasks", "4"))
+    (said, free) = world.add(
+        a_wish("train", on="slurm", on_options=told, hold=True), a_wish("train", on="slurm", hold=True)
+    )
+
+    with pytest.raises(BadInput, match=f"the GPUs of job {said.id}: Slurm is told --gpus-per-task=1 as it is"):
+        world.queue.edit(said.id, a_wish("train", on="slurm", on_options=told, gpus=3))
+    world.queue.edit(said.id, a_wish("train 2", on="slurm", on_options=told))
+    world.queue.edit(said.id, a_wish("train 3", on="slurm", on_options=told[1:], gpus=3))
+    world.queue.edit(free.id, a_wish("train", on="slurm", gpus=3))
+
+    assert [world.store.job(job.id).request.wishes.num_gpus for job in (said, free)] == [3, 3]
+
+
 def test_an_array_is_known_by_its_own_number_and_its_tasks(world: RemoteWorld):
     jobs = world.add(*(a_wish("train", on="slurm", array=ArrayTask(JobId(0), task, 2)) for task in range(4)))
     world.advance(1)

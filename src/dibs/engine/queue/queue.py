@@ -525,6 +525,7 @@ class Queue:
         if request is not None:
             (request,) = _shaped([request], self._listing.code(old.code) if old.code else None)
             _check_order(old.id, request)
+            _check_cards(old, request)
             if request.once != old.request.once:
                 self._check_key(old, request.once)
             follows = request.after if request.after != old.request.after else ()
@@ -632,6 +633,29 @@ def _check_order(job: JobId, request: Request) -> None:
     """A job follows older ones only, so that there are no cycles."""
     if late := [needed.job for needed in request.after if needed.job >= job]:
         raise BadInput(f"job {job} cannot follow job {late[0]}", remedy="a job follows older ones")
+
+
+def _check_cards(job: Job, new: Request) -> None:
+    """Raise BadInput for a wish for cards that Slurm would not be told, because a line of the script says it."""
+    if not new.on or not new.on_options:
+        return
+    from dibs.model.slurm_options import OF_GPUS  # few jobs have any
+
+    said = [f"--{name}={value}" for name, value in new.on_options if name in OF_GPUS]
+    before, after = ((one.num_gpus, one.gpu_type, one.share, one.vram) for one in (job.request.wishes, new.wishes))
+    if said and after != before:
+        raise BadInput(
+            f"cannot change the GPUs of job {job.id}: Slurm is told {' '.join(said)} as it is",
+            remedy="that line of its script says how many: change it, and add the script again",
+        )
+
+
+def _tell_there(job: Job, why: str, change: Change) -> None:
+    """Have the system that has this job hold it, or let it go: each round with it sees to that."""
+    change.record(HoldThere(job.id, why))
+    key = (job.id, job.attempts)
+    one = change.next.remote[key]
+    change.next.remote[key] = replace(one, job=replace(one.job, why_held=why))
 
 
 def _why_not(job: Job, rule: str) -> str:
