@@ -76,7 +76,8 @@ class SlurmBackend:
         self._strays: list[Identity] = []  # what the last look saw beside what it was asked about
         self._ending: set[AttemptRef] = set()  # whose end was asked for while their folders were away
         self._unborn: set[AttemptRef] = set()  # not handed over before their folders were removed with the cluster
-        self._keeps_comments = False  # a mark in a comment came back
+        self._keeps_comments = False  # a mark in a comment came back, from the books too where there are any
+        self._next_reading_of_books = 0.0  # by our clock; they hear of an end a moment later
         self._gpus: dict[AttemptRef, str] = {}  # of those that were seen running; their folders are read once
 
     @property
@@ -251,11 +252,11 @@ class SlurmBackend:
         self._controller.scancel(["--batch", f"--signal={'USR2' if insist else 'USR1'}"], awake)
         return frozenset()  # scancel does not say whether a signal arrived
 
-    def observe(self, refs: Sequence[AttemptRef]) -> dict[AttemptRef, Observed]:
     def hold(self, refs: Sequence[AttemptRef], *, release: bool = False) -> None:
         rows = self._rows(ref for ref in refs if not self._mark.is_removed(ref.folder)).values()
         self._controller.hold([row.address for row in rows if row is not None and row.is_queued], release=release)
 
+    def observe(self, refs: Sequence[AttemptRef]) -> dict[AttemptRef, Observed]:
         """One `squeue` for all. Folders are read only of those that Slurm does not have any more."""
         self._strays = []
         removed = {ref for ref in refs if self._mark.is_removed(ref.folder)}
@@ -379,9 +380,22 @@ class SlurmBackend:
         except BackendSilent:
             self._doubted_since.clear()  # a controller that comes back hears of its jobs only after a while
             raise
-        if not self._keeps_comments and any(row.keeps_comments for row in found):
-            self._keeps_comments = self._controller.config().keeps_comments
+        if not self._keeps_comments and (kept := [row for row in found if row.keeps_comments]):
+            self._keeps_comments = self._are_booked(kept)
         return found
+
+    def _are_booked(self, rows: Sequence[SqueueRow]) -> bool:
+        """Whether Slurm's books, if it keeps any, give back a mark in a comment as its queue did in these rows."""
+        config = self._controller.config()
+        if not config.has_accounts:
+            return True
+        ended = [row for row in rows if not row.is_live]  # of others the books have no comment yet
+        now = self._clock()
+        if not config.books_comments or not ended or now < self._next_reading_of_books:
+            return False
+        self._next_reading_of_books = now + self._settings.patience
+        last = max(ended, key=lambda row: row.job)
+        return any(row.keeps_comments for row in self._controller.booked([last.address]))
 
     def _prepare(
         self, batch: SlurmBatch, refused: dict[AttemptRef, DibsError], put_off: dict[AttemptRef, str]
