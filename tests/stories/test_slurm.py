@@ -239,6 +239,21 @@ def test_a_restartable_job_whose_place_was_taken_is_queued_again(there: Afar) ->
     there.assert_nothing_is_left()
 
 
+def test_a_node_that_fails_is_named_in_the_list_of_jobs(there: Afar) -> None:
+    there.daemon()
+    job = there.add("--nodelist", "n1", "-n", "0", "--", HOLD)
+    there.wait_until_up(job)
+
+    there.slurm.kill_node("n1")
+    there.wait_until("lost", job)
+    listed = there.world.dibs("ls").stdout
+    there.slurm.start_node("n1")
+    wait_until(lambda: "idle" in there.slurm.ask("sinfo", "-h", "-n", "n1", "-o", "%T"), seconds=PATIENCE)
+
+    assert "its node failed (n1)" in listed, listed
+    there.assert_nothing_is_left()
+
+
 # -- looking -----------------------------------------------------------------------------------------------
 
 
@@ -269,21 +284,6 @@ def test_why_tells_what_slurm_waits_for_the_lower_priority_goes_last_and_who_is_
     wait_until(lambda: "other jobs" in told(high), show=lambda: told(high), seconds=PATIENCE)
     nices = dict(line.split() for line in there.slurm.ask("squeue", "-h", "-o", "%j %y").splitlines())
     counted = json.loads(there.world.dibs("ls", "--json").stdout)
-    there.let_go()
-    over = there.wait_for(*full, low, high)
-
-    (mark,) = {name.removeprefix("dibs-").split("-")[0] for name in nices}
-    assert int(nices[f"dibs-{mark}-{low}.1"]) > int(nices[f"dibs-{mark}-{high}.1"]) == 0
-    assert Counter(job["state"] for job in counted["jobs"]) == {"running": 3, "submitted": 2}
-    assert {one["state"] for one in over} == {"succeeded"}
-    there.assert_nothing_is_left()
-
-
-# -- ending ------------------------------------------------------------------------------------------------
-
-# Ignores TERM, and so does what it leaves behind: in sessions of their own, forked twice, one without environment.
-HOSTILE = """\
-import os, signal, sys, time
     held = there.world.dibs("hold", str(low))
     wait_until(
         lambda: "is held at Slurm: held by its owner" in told(low), show=lambda: told(low), seconds=PATIENCE
@@ -294,17 +294,32 @@ import os, signal, sys, time
     )
     listed = there.world.dibs("ls").stdout
     informed = there.world.dibs("info", str(low)).stdout
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    there.let_go()
     there.wait_for(*full, high)
     held_there = there.slurm.ask("squeue", "-h", "-o", "%r").split()
     released = there.world.dibs("release", str(low))
+    over = there.wait_for(*full, low, high)
+
+    (mark,) = {name.removeprefix("dibs-").split("-")[0] for name in nices}
+    assert int(nices[f"dibs-{mark}-{low}.1"]) > int(nices[f"dibs-{mark}-{high}.1"]) == 0
+    assert Counter(job["state"] for job in counted["jobs"]) == {"running": 3, "submitted": 2}
+    assert (held.status, released.status, held_there) == (0, 0, ["JobHeldUser"]), (held, released)
+    assert "is held at Slurm" in listed and "is held at Slurm" in informed, (listed, informed)
+    assert {one["state"] for one in over} == {"succeeded"}
+    there.assert_nothing_is_left()
+
+
+# -- ending ------------------------------------------------------------------------------------------------
+
+# Ignores TERM, and so does what it leaves behind: in sessions of their own, forked twice, one without environment.
+HOSTILE = """\
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
 for kind in range(3):
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
             if kind == 1:
-    assert (held.status, released.status, held_there) == (0, 0, ["JobHeldUser"]), (held, released)
-    assert "is held at Slurm" in listed and "is held at Slurm" in informed, (listed, informed)
                 os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(1000)", os.getcwd()], {})
             time.sleep(1000)
         time.sleep(1000 if kind == 2 else 0)
@@ -318,7 +333,8 @@ def test_a_kill_ends_what_waits_there_what_runs_there_and_whatever_it_left_behin
     there.daemon()
     there.world.write("hostile.py", HOSTILE)
     hostile = there.add("-n", "2", "--grace", "0.5s", "--", f"{sys.executable} hostile.py")
-    polite = there.add("-n", "2", "--", f"trap 'touch asked; exit 0' TERM; {HOLD}")
+    trap = "trap 'touch asked; until test -e listed; do sleep 0.05; done; exit 0' TERM"
+    polite = there.add("-n", "2", "--grace", "60s", "--", f"{trap}; {HOLD}")
     last = there.add("-n", "2", "--", HOLD)
     there.wait_until_up(hostile, polite, last)
     waiting = there.add("--", there.world.ledger.job("waiting"))
@@ -326,6 +342,9 @@ def test_a_kill_ends_what_waits_there_what_runs_there_and_whatever_it_left_behin
     before = _descendants(there.world)
 
     killed = there.world.dibs("kill", str(hostile), str(polite), str(waiting))
+    wait_until((there.world.folder / "asked").exists, seconds=PATIENCE)
+    listed = there.world.dibs("ls", str(polite)).stdout
+    there.world.write("listed", "")
     over = there.wait_for(hostile, polite, waiting)
     left = _descendants(there.world)
     there.let_go()
@@ -335,7 +354,7 @@ def test_a_kill_ends_what_waits_there_what_runs_there_and_whatever_it_left_behin
     assert len(before) >= 5, before
     assert left == {}
     assert [one["state"] for one in over] == ["cancelled"] * 3
-    assert (there.world.folder / "asked").exists()
+    assert "ending" in listed and "running" not in listed, listed
     assert spared["state"] == "succeeded"
     assert there.world.ledger.started() == []
     there.assert_nothing_is_left()
