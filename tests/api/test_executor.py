@@ -9,12 +9,13 @@ import threading
 import types
 from concurrent.futures import as_completed
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 import dibs
 from dibs.api.errors import RemoteTraceback
-from dibs.api.submit import add
+from dibs.api.submit import LimitedArray, add
 from dibs.api.watch import the_watch
 from stories.outside import World, wait_until
 
@@ -698,6 +699,18 @@ def test_nothing_joins_an_array_that_there_is_not(here: World) -> None:
     for array in (plain.id, 999):
         with pytest.raises(dibs.BadInput, match=f"there is no array {array}"):
             add([{"command": "true", "array": {"task": 1, "id": array}}], {})
+
+
+def test_a_limited_array_gives_no_number_twice_though_no_answer_came() -> None:
+    answers: list[object] = [[dibs.Job(5)], TimeoutError, [dibs.Job(7)]]
+    with patch("dibs.api.submit.add", side_effect=answers) as asked:
+        array = LimitedArray(2)
+        array.add([{"command": "true"}], {})
+        with pytest.raises(TimeoutError):
+            array.add([{"command": "true"}], {})
+        array.add([{"command": "true"}], {})
+
+    assert [call.args[0][0]["array"]["task"] for call in asked.mock_calls] == [1, 2, 3]
 
 
 def test_calls_that_wait_for_the_gpu_of_their_own_caller_say_so_and_may_run_inside_it(here: World) -> None:

@@ -1,7 +1,12 @@
 """Attempts that are over here and come back over there, with a controller that goes on with what it had saved."""
 
+from unittest.mock import patch
+
 import pytest
 
+from dibs.engine.queue.queue import Queue
+from dibs.engine.remote.state import is_stray_over
+from dibs.errors import BadInput
 from dibs.model.jobs import ArrayTask, JobId
 from engine.queue_world import a_wish
 from engine.remote_world import RemoteWorld
@@ -55,6 +60,30 @@ def test_elements_of_an_array_are_told_apart(world: RemoteWorld):
     assert world.cluster.taken_out == [("q1-1_4", 1), ("q1-1_6", 1)]
     assert world.state(second.id) == "submitted"
     assert world.cluster.known() == [("q1-1_5", 1)]
+
+
+def test_a_task_that_its_array_has_already_is_refused(world: RemoteWorld):
+    """Over there both would be the same: what cancels one would cancel the other."""
+    (first,) = world.add(a_wish("one", on="slurm", array=ArrayTask(JobId(0), 1, 2)))
+    second = a_wish("two", on="slurm", array=ArrayTask(first.id, 2, 2))
+
+    with pytest.raises(BadInput, match=f"array {first.id} has a task 2 already"):
+        world.add(second, second)
+    world.add(second)
+    with pytest.raises(BadInput, match=f"array {first.id} has a task 2 already"):
+        world.add(second)
+    world.advance(1)
+    assert world.cluster.known() == [("q1-1_1", 1), ("q1-1_2", 1)]
+
+
+def test_of_two_tasks_with_one_number_nothing_is_known_for_certain(world: RemoteWorld):
+    """An earlier version added such."""
+    (first,) = world.add(a_wish("one", on="slurm", array=ArrayTask(JobId(0), 1, 2)))
+    second = a_wish("two", on="slurm", array=ArrayTask(first.id, 2, 2))
+    with patch.object(Queue, "_check_arrays"):
+        world.add(second, second)
+
+    assert not is_stray_over(world.store.listing, "slurm", "q1", ("q1-1_2", 1))
 
 
 def test_an_earlier_attempt_is_taken_out_and_the_one_that_runs_is_not(world: RemoteWorld):

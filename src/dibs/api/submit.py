@@ -107,10 +107,11 @@ class LimitedArray:
                     remedy="put calls together with chunksize, or leave out the limit",
                 )
             array = {"most": self._most} | ({} if begins else {"id": self._number})
-            tasks = [{**job, "array": {**array, "task": task}} for task, job in enumerate(jobs, self._tasks + 1)]
+            first = 1 if begins else self._tasks + 1
+            tasks = [{**job, "array": {**array, "task": task}} for task, job in enumerate(jobs, first)]
+            self._tasks = first + len(jobs) - 1  # also where no answer comes: they may have been added
             found = add(tasks, wishes, is_array=begins)
             self._number = self._number or found[0].id
-            self._tasks += len(jobs)
             return found
 
 

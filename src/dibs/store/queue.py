@@ -36,6 +36,13 @@ class QueueTables:
         row = self._db.execute("select id from jobs where once = ?", (text_value(once),)).fetchone()
         return None if row is None else JobId(row[0])
 
+    def task_of(self, array: JobId, task: int) -> JobId | None:
+        """The job that is this task of an array."""
+        row = self._db.execute(
+            "select id from jobs where array_id = ? and task = ? limit 1", (array, task)
+        ).fetchone()
+        return None if row is None else JobId(row[0])
+
     def last_trial(self, sweep: SweepId) -> int:
         """The highest number of a trial of this sweep that a job was added for; 0 where there is none."""
         begin = trial_key(sweep, 0)[:-1]

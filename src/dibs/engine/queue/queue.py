@@ -535,9 +535,22 @@ class Queue:
         return new
 
     def _check_arrays(self, requests: Sequence[Request]) -> None:
-        """Raise BadInput for tasks that join an array which there never was."""
+        """Raise BadInput for tasks that join an array which there never was, or that it has already.
+
+        Another system knows a task by its array and number only: two would be taken for one.
+        """
         begin = self._tables.next_number()
-        for array in {request.array.array for request in requests if request.array is not None} - {JobId(0)}:
+        joining: dict[JobId, set[int]] = {}
+        for task in (request.array for request in requests):
+            if task is None or not task.array:
+                continue
+            tasks = joining.setdefault(task.array, set())
+            if task.task in tasks or self._tables.task_of(task.array, task.task) is not None:
+                raise BadInput(
+                    f"array {task.array} has a task {task.task} already", remedy="give each task another number"
+                )
+            tasks.add(task.task)
+        for array in joining:
             heads = self._tables.find([array])  # none where it was cleaned away
             if array >= begin or any(
                 head.request.array is None or head.request.array.array != array for head in heads

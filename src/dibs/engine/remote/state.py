@@ -144,9 +144,12 @@ def is_stray_over(listing: Listing, backend: str, mark: str, stray: Identity) ->
     if not re.fullmatch(r"[0-9]{1,18}(_[0-9]{1,18})?", text):
         return False
     try:
-        (job,) = listing.find(text)
+        jobs = listing.find(text)
     except NoSuchJob:
         return False
+    if len(jobs) != 1:  # tasks of the same number, from an earlier version: which one it was is not known
+        return False
+    job = jobs[0]
     row = listing.row(job)
     if key_of(mark, row.job) != key:
         return False
