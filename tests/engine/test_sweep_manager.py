@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from errno import ENOSPC
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -259,6 +259,11 @@ def edit(room: Room, sweep: Sweep, **changes: Any) -> Awaitable[Any]:
     return room.parts.sweeping.edit(sweep.id, SweepChanges(**changes))
 
 
+def read_whole(*arguments: Any) -> NoReturn:
+    """In the place of a table's `all_of`: a sweep may have 100,000 trials, and one loop serves all sweeps."""
+    raise AssertionError("all trials were read")
+
+
 def values_of(room: Room, sweep: Sweep) -> list[Any]:
     return [trial.values and trial.values[0] for trial in room.table.all_of(sweep.id)]
 
@@ -456,10 +461,13 @@ POPULATION = {
 }
 
 
-def test_a_population_takes_over_the_checkpoints_of_its_best(live):
+def test_a_population_takes_over_the_checkpoints_of_its_best(live, monkeypatch):
     async def scenario(room: Room) -> None:
-        sweep = room.add(TRAINING, {**WHOLE, "high": 100}, **POPULATION)
-        await room.until(sweep, SweepState.FINISHED)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(room.table), "all_of", read_whole)
+            sweep = room.add(TRAINING, {**WHOLE, "high": 100}, **POPULATION)
+            await room.until(sweep, SweepState.FINISHED)
+            assert (await edit(room, sweep, parallel=3)).changed
         trials = {trial.number: trial for trial in room.table.all_of(sweep.id)}
         assert len(trials) == 12
         assert all(trials[number].continues is None for number in range(1, 5))

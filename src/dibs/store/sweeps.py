@@ -290,6 +290,14 @@ class SweepTable:
         )
         return [_trial(row) for row in rows]
 
+    def generation(self, sweep: SweepId, number: int, size: int) -> list[Trial]:
+        """The trials of a generation of so many; the first one has the number 0."""
+        rows = self._ask(
+            f"select {_TRIAL} from trials where sweep = ? order by number limit ? offset ?",
+            (sweep, size, number * size),
+        )
+        return [_trial(row) for row in rows]
+
     def next_number(self, sweep: SweepId) -> int:
         ((last,),) = self._ask("select max(number) from trials where sweep = ?", (sweep,))
         return int(last or 0) + 1

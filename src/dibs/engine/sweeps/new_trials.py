@@ -134,11 +134,10 @@ class TrialStarter:
     async def _next_of_population(self, count: int) -> list[NextPoint]:
         """Random points for the first generation; after it successors, when all of the one before have ended."""
         work, spec = self._work, self._work.search.spec
-        trials = list(work.table.all_of(work.id))
-        generation, begun = divmod(len(trials), spec.population)
+        generation, begun = divmod(sum(work.table.counts(work.id).values()), spec.population)
         if generation == 0:
             return await self._scan(min(count, spec.population - begun))
-        before = trials[(generation - 1) * spec.population : generation * spec.population]
+        before = work.table.generation(work.id, generation - 1, spec.population)
         if any(one.state is TrialState.OPEN or one.is_due for one in before):
             return []
         members = [
