@@ -270,7 +270,6 @@ AccountingStorageHost=127.0.0.1
 AccountingStoragePort={port}
 AccountingStoragePass={folder}/run/munge.sock
 AccountingStorageEnforce=associations,limits,qos
-AccountingStoreFlags=job_comment
 """
 
     def _configure(self, gpus: int, kind: str, shards: int) -> None:

@@ -36,7 +36,7 @@ def command_says(folder: Path, command: str, script: str) -> None:
     (folder / command).chmod(0o755)
 
 
-def a_submission(folder: Path, number: int) -> Submission:
+def a_submission(folder: Path, number: int, name: str = "") -> Submission:
     path = folder / "root" / f"{number}.1"
     spec = {
         "job": number,
@@ -49,7 +49,7 @@ def a_submission(folder: Path, number: int) -> Submission:
         "stdout": f"{path}/stdout",
         "stderr": f"{path}/stderr",
         "grace": 1.0,
-        "name": "",
+        "name": name,
     }
     return Submission(ref=AttemptRef(f"q1-{number}", 1, str(path)), spec=spec)
 
@@ -113,35 +113,6 @@ def test_what_slurm_has_forgotten_is_looked_for_in_its_books_at_once(tmp_path: P
     assert [line for line in asked if line.startswith("sacct")] == ["sacct 41,43_2,44"]
 
 
-@pytest.mark.parametrize(("booked", "name"), [("dibs-q1-1.1", "train"), ("", "train.dibs-q1-2.1")])
-def test_a_name_is_without_its_mark_only_where_the_books_gave_one_back(tmp_path: Path, booked: str, name: str):
-    ended = {
-        "JobID": "1",
-        "State": "COMPLETED",
-        "EndTime": "5000",
-        "Name": "a.dibs-q1-1.1",
-        "Comment": "dibs-q1-1.1",
-    }
-    backend = scripted(tmp_path / "there", [ended])
-    there = tmp_path / "there"
-    says = {
-        "scontrol": "AccountingStorageType = accounting_storage/slurmdbd\nAccountingStoreFlags = job_comment",
-        "sacct": f"1|1|COMPLETED|0:0|900|1000|5000|n1|{booked}|a.dibs-q1-1.1",
-    }
-    for command, text in says.items():
-        (there / command).write_text(f"#!/bin/sh\ncat <<'.'\n{text}\n.\n")
-        (there / command).chmod(0o755)
-    (there / "sbatch").write_text(f"#!/bin/sh\nfor word; do echo \"$word\" >> '{there}/told'; done\n")
-    (there / "sbatch").chmod(0o755)
-    folder = str(there / "root" / "2")
-    spec = {"v": 1, "job": "q1-2", "attempt": 1, "name": "train", "workdir": "/", "environment": ""}
-
-    answer = backend.submit([Submission(ref=AttemptRef("q1-2", 1, folder), spec=spec)])
-
-    assert len(answer.accepted) == 1, answer
-    assert f"--job-name={name}" in (there / "told").read_text().splitlines()
-
-
 def test_what_nobody_asked_about_is_told_and_taken_out_in_one_call(tmp_path: Path):
     rows = [
         {"JobID": "1", "State": "RUNNING", "Name": "dibs-q1-1.1"},  # asked about
@@ -198,3 +169,14 @@ def test_a_refusal_is_told_where_the_nodes_cannot_be_listed(tmp_path: Path):
     told = backend.submit([first, second])
 
     assert (told.accepted, set(told.refused)) == ({first.ref}, {second.ref})
+
+
+def test_a_mark_stays_in_the_name_though_comments_came_back(tmp_path: Path):
+    there = tmp_path / "there"
+    mark = "dibs-q1-1.1"
+    backend = scripted(there, [{"JobID": "41", "State": "RUNNING", "Name": f"train.{mark}", "Comment": mark}])
+    command_says(there, "sbatch", f"printf '%s\\n' \"$@\" > '{there}/given'; echo 42")
+
+    backend.submit([a_submission(there, 2, "train")])  # a site may rewrite this one's comment while it runs
+
+    assert "--job-name=train.dibs-q1-2.1" in (there / "given").read_text().splitlines()

@@ -61,8 +61,7 @@ def test_a_job_with_a_name_of_its_own_is_found_by_the_mark_behind_it_or_in_its_c
     assert identity(whole, "", None) == ("k-17", 2)
     assert len(whole.encode()) <= 160 and whole[:6] in f"{title[:6]}.dibs-k"
     assert identity(title, f"{mark} and a user's comment", None) == ("k-17", 2)
-    assert not a_row(name=title, comment=str(mark)).keeps_comments
-    assert a_row(name=whole, comment=str(mark)).keeps_comments
+    assert identity(whole, "billing=7", None) == ("k-17", 2)
 
 
 @pytest.mark.parametrize(

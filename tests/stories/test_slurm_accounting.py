@@ -93,28 +93,6 @@ def test_of_an_array_only_the_element_is_cancelled_that_was_killed(there: Afar, 
     there.assert_nothing_is_left()
 
 
-def test_names_are_the_jobs_own_once_the_books_gave_a_mark_in_a_comment_back(
-    there: Afar, slurm: PrivateSlurm
-) -> None:
-    there.daemon()
-
-    def named_there(title: str) -> str:
-        """What Slurm calls a job of this name while it waits or runs, and its mark in the comment."""
-        job = there.add("-n", "0", "-J", title, "--", "until test -e end-$DIBS_JOB_ID; do sleep 0.05; done")
-        there.wait_until("running", job)
-        lines = [line.split() for line in slurm.ask("squeue", "-h", "-o", "%k %j").splitlines()]
-        [name] = [name.replace(mark, "MARK") for mark, name in lines if mark.endswith(f"-{job}.1")]
-        there.world.write(f"end-{job}", "")
-        there.wait_for(job)
-        return name
-
-    first = named_there("first")
-    wait_until(lambda: named_there("next") == "next", seconds=PATIENCE)
-
-    assert first == "first.MARK"
-    there.assert_nothing_is_left()
-
-
 def in_the_books(slurm: PrivateSlurm, number: str) -> str:
     """The state of a job that is over; accounting hears of it a moment later."""
     said: list[str] = []

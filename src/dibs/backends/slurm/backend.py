@@ -76,8 +76,6 @@ class SlurmBackend:
         self._strays: list[Identity] = []  # what the last look saw beside what it was asked about
         self._ending: set[AttemptRef] = set()  # whose end was asked for while their folders were away
         self._unborn: set[AttemptRef] = set()  # not handed over before their folders were removed with the cluster
-        self._keeps_comments = False  # a mark in a comment came back, from the books too where there are any
-        self._next_reading_of_books = 0.0  # by our clock; they hear of an end a moment later
         self._gpus: dict[AttemptRef, str] = {}  # of those that were seen running; their folders are read once
 
     @property
@@ -376,26 +374,10 @@ class SlurmBackend:
 
     def _queue(self) -> list[SqueueRow]:
         try:
-            found = self._controller.queue()
+            return self._controller.queue()
         except BackendSilent:
             self._doubted_since.clear()  # a controller that comes back hears of its jobs only after a while
             raise
-        if not self._keeps_comments and (kept := [row for row in found if row.keeps_comments]):
-            self._keeps_comments = self._are_booked(kept)
-        return found
-
-    def _are_booked(self, rows: Sequence[SqueueRow]) -> bool:
-        """Whether Slurm's books, if it keeps any, give back a mark in a comment as its queue did in these rows."""
-        config = self._controller.config()
-        if not config.has_accounts:
-            return True
-        ended = [row for row in rows if not row.is_live]  # of others the books have no comment yet
-        now = self._clock()
-        if not config.books_comments or not ended or now < self._next_reading_of_books:
-            return False
-        self._next_reading_of_books = now + self._settings.patience
-        last = max(ended, key=lambda row: row.job)
-        return any(row.keeps_comments for row in self._controller.booked([last.address]))
 
     def _prepare(
         self, batch: SlurmBatch, refused: dict[AttemptRef, DibsError], put_off: dict[AttemptRef, str]
@@ -428,9 +410,8 @@ class SlurmBackend:
         # `srun` of the command to pass on nothing.
         options = dict(self._with_options(batch.wanted).options)
         comment = f"{batch.mark} {options.get('comment', '')}".strip()
-        name = batch.title if batch.title and self._keeps_comments else named(batch.title, batch.mark)
         own = ["--export=ALL", f"--chdir={batch.workdir}", f"--output={self._files.output}"]
-        own += [f"--job-name={name}", f"--comment={comment}"]
+        own += [f"--job-name={named(batch.title, batch.mark)}", f"--comment={comment}"]
         # Ours come last: nothing that was passed on may take their place.
         self._commands.ask("sbatch", ["--parsable", *asked, *own], given=self._files.script(batch))
 

@@ -158,7 +158,6 @@ class Config:
     kill_wait: float  # seconds between TERM and KILL
     largest_array: int
     has_accounts: bool  # somebody counts for accounts
-    books_comments: bool  # its accounting is to keep them
 
 
 class Controller:
@@ -181,7 +180,6 @@ class Controller:
             accounts = found.get("AccountingStorageType", "").partition("/")[2] not in ("", "none")
             self._config = Config(
                 has_accounts=accounts,
-                books_comments="job_comment" in found.get("AccountingStoreFlags", ""),
                 kill_wait=float(_first_number(found.get("KillWait", ""), 30)),
                 largest_array=max(1, _first_number(found.get("MaxArraySize", ""), 1001)),
             )

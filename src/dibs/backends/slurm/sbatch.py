@@ -2,8 +2,8 @@
 
 A mark carries an attempt's identity: `dibs-k3f9-17.1` is the first attempt of job 17. The elements of an array
 share the array's mark and differ in Slurm's task number. Where that cannot be as high as ours, the mark has an
-offset: `dibs-k3f9-17+1000.1`. The mark is the first word of the comment. It stands in the job's name as well,
-behind the name that the user gave, until it is known that this Slurm keeps comments.
+offset: `dibs-k3f9-17+1000.1`. The mark is the first word of the comment, and stands in the job's name behind the
+name that the user gave: a site, its user or another program may rewrite either.
 """
 
 import math
@@ -44,7 +44,7 @@ def split_key(key: str) -> tuple[str, int | None]:
 
 
 def named(title: str, mark: JobMark) -> str:
-    """The name of a job whose comment may get lost: its user's title, and the mark."""
+    """The name of a job over there: its user's title, and the mark."""
     if not title:
         return str(mark)
     cut = title.encode("utf-8", "replace")[:_LONGEST_TITLE].decode("utf-8", "ignore")

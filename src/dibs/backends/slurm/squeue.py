@@ -57,11 +57,6 @@ class SqueueRow:
         return identity(self.name, self.comment, self.task)
 
     @property
-    def keeps_comments(self) -> bool:
-        """Whether the mark in its comment came back as it was given: its name has the same."""
-        return identity(self.name, "", self.task) == identity("", self.comment, self.task) is not None
-
-    @property
     def address(self) -> str:
         """What `scancel` takes. Elements that wait have no number of their own yet."""
         return str(self.job) if self.task is None else f"{self.array}_{self.task}"
