@@ -144,6 +144,20 @@ def test_of_several_metrics_the_best_are_those_that_none_is_better_than(store):
     assert [trial.number for trial in store.sweeps.best(sweep.id)] == [7, 1, 6, 4]
 
 
+def test_a_front_of_other_metrics_is_of_their_values(store):
+    sweep = begin(store)
+    trials = put(store, sweep, (1.0, 1.0), (2.0, 5.0))
+    assert [trial.number for trial in store.sweeps.best(sweep.id)] == [1, 2]
+
+    with store.turn():
+        store.sweeps.change(replace(sweep, spec={"metrics": [*METRICS, {"name": "size"}]}))
+        for trial in trials:
+            values = (float(trial.number), 1.0, 1.0)
+            store.sweeps.change_trial(replace(trial, values=values), store.sweeps.goals(sweep.id))
+
+    assert [trial.number for trial in store.sweeps.best(sweep.id)] == [1]
+
+
 def test_a_front_forgets_what_a_failed_turn_would_have_added(store):
     sweep = begin(store)
     put(store, sweep, (1.0, 1.0))

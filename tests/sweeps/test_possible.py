@@ -59,6 +59,23 @@ def test_conditions_that_contradict_each_other_are_refused_together():
         check_possible(SPACE, ["lr < 0.01", "lr > 0.05"])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "amp == true",
+        "amp == True",
+        "amp in (true, 3)",
+        "bs == (n > 3)",
+        "n > 5 and n == true",
+        "lr < 1" + 400 * "0",
+    ],
+)
+def test_what_is_compared_with_a_truth_or_with_a_huge_number_is_not_refused(text):
+    space = [*SPACE, parse_words("amp", "true false")]
+
+    check_possible(space, [text])
+
+
 NUMBERS = st.sampled_from(["x", "y", "z", "0", "1", "2.5", "-3"])
 OPERATORS = st.sampled_from(["+", "-", "*", "/", "//", "%", "**"])
 EXPRESSIONS = st.recursive(

@@ -76,6 +76,7 @@ class SweepTable:
                 sweep.id,
             ),
         )
+        self._fronts.pop(sweep.id, None)  # its metrics may be others
 
     def add_trial(self, trial: Trial, goals: Sequence[Goal], cursor: int) -> None:
         """A new point, and where its sweep goes on after it."""

@@ -130,7 +130,7 @@ class _Look:
             (link.comparators[0], _TURNED.get(type(link.ops[0])), link.left),
         ):
             name = self._condition.parameter(one)
-            if name is None or operation not in _BOUNDS:
+            if name is None or operation not in _BOUNDS or _has_truth(other):
                 continue
             mine, bound = self._domains[name], self._of(other)
             if mine.numbers is None or bound.numbers is None or bound.texts:
@@ -149,7 +149,12 @@ class _Look:
                 value = known_value(node)
                 if isinstance(value, str):
                     return _Some(None, (value,))
-                return _Some(is_unknown=True) if value is None else _Some((float(value), float(value)))
+                if value is None:
+                    return _Some(is_unknown=True)
+                try:
+                    return _Some((float(value), float(value)))
+                except OverflowError:
+                    return _ANYTHING
             case ast.BoolOp(op=op, values=values):
                 parts = [self._of(value) for value in values]
                 true, false = [part.can_be_true for part in parts], [part.can_be_false for part in parts]
@@ -256,7 +261,7 @@ class _Look:
         return is_constant and known_value(node) is None  # type: ignore[arg-type]
 
     def _compared(self, left: ast.expr, op: type[ast.cmpop], right: ast.expr, one: _Some, other: _Some) -> _Some:
-        if op is ast.NotEq:
+        if op is ast.NotEq or _has_truth(left) or _has_truth(right):
             return _truth(True, True)
         outcomes: set[bool] = {False} if one.is_unknown or other.is_unknown else set()
         if one.numbers and other.numbers:
@@ -276,6 +281,15 @@ class _Look:
 
     def _words(self, node: ast.expr) -> str:
         return self._condition.parameter(node) or self._condition.words(node)
+
+
+def _has_truth(node: ast.expr) -> bool:
+    """Whether true or false may be in it: what is compared with that counts as true or false, too."""
+    return any(
+        isinstance(part, ast.Compare | ast.BoolOp | ast.Not)
+        or (isinstance(part, ast.Constant | ast.Name) and isinstance(known_value(part), bool))
+        for part in ast.walk(node)
+    )
 
 
 def _compared_ends(op: type[ast.cmpop], one: tuple[float, float], other: tuple[float, float]) -> set[bool]:
