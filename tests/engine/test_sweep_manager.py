@@ -17,7 +17,7 @@ from dibs.engine.sweeps import run as sweep_run
 from dibs.engine.sweeps.actions import SweepChanges
 from dibs.engine.sweeps.manager import NewSweep
 from dibs.errors import BadInput, Conflict, StoreUnusable
-from dibs.model.jobs import Command, Request, Wishes
+from dibs.model.jobs import Command, Request, State, Wishes
 from dibs.model.sweeps import Sweep, SweepState, TrialState
 from dibs.settings import load_settings
 from dibs.store.journal import Journal
@@ -524,6 +524,30 @@ def test_a_member_that_was_stopped_before_it_had_its_checkpoint_waits_for_it_aga
         for number in range(5, 9):
             before = trials[trials[number].continues]
             assert trials[number].values == (before.values[0] + float(trials[number].point["x"]),)
+
+    live(scenario)
+
+
+def test_a_population_that_is_held_lets_no_trial_begin(live, monkeypatch):
+    copy = checkpoints.copy_folder
+
+    def refusing(source: str, target: str) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "copy_folder", refusing)
+
+    async def scenario(room: Room) -> None:
+        sweep = room.add(TRAINING, {**WHOLE, "high": 100}, **{**POPULATION, "population": 2, "samples": 4})
+        await await_state(room, sweep, SweepState.HELD)
+        waiting = [one.job for one in room.table.open(sweep.id)]
+
+        monkeypatch.setattr(checkpoints, "copy_folder", copy)
+        await checkpoints.hand_over(room.parts.sweeping._runs[sweep.id].work)
+        assert set(room.parts.engine.store.listing.states(waiting).values()) == {State.HELD}
+
+        room.parts.sweeping.act(sweep.id, "release")
+        await room.until(sweep, SweepState.FINISHED)
+        assert len(room.points(sweep)) == 4
 
     live(scenario)
 

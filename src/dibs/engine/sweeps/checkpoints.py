@@ -11,7 +11,7 @@ from dibs.engine.sweeps.context import SweepContext
 from dibs.engine.sweeps.work import SweepWork
 from dibs.errors import DibsError
 from dibs.model.jobs import State
-from dibs.model.sweeps import Trial
+from dibs.model.sweeps import SweepState, Trial
 from dibs.worker_thread import run_in_thread
 
 WAITS = "held until it has the checkpoint of the trial that it continues"
@@ -26,12 +26,15 @@ async def hand_over(work: SweepWork) -> None:
     """Copy the checkpoints that open trials wait for, and let their jobs start."""
     states = work.context.engine.store.listing.states(list(work.jobs))
     for trial in work.table.open(work.id):
+        if work.table.sweep(work.id).state is not SweepState.RUNNING:
+            return  # it was held while others were copied
         if trial.continues is None or trial.job is None or states.get(trial.job) is not State.HELD:
             continue
         if work.context.engine.store.listing.row(trial.job).job.why_held == WAITS:
             await _copy(work, trial)
             work.context.reach("sweep-checkpoint")
-            work.context.queue.release([trial.job])
+            if work.table.sweep(work.id).state is SweepState.RUNNING:
+                work.context.queue.release([trial.job])
 
 
 def hold_without_copy(context: SweepContext, trials: Sequence[Trial]) -> bool:
