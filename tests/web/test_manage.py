@@ -107,6 +107,11 @@ def test_a_sweep_is_begun_by_the_rules_of_the_file(page: Page, site: Site, daemo
     form.get_by_label("Samples").fill("2")
     form.get_by_label("Metric", exact=True).fill("loss:max")
     form.get_by_label("Name", exact=True).fill("from the page")
+    form.get_by_label("Its value is read from").select_option("wandb")
+    form.get_by_label("Target").fill("soon")
+    expect(form).to_contain_text("target is a number")
+    form.get_by_label("Target").fill("99")
+    form.get_by_label("Its value is read from").select_option("metrics")
     form.get_by_label("GPUs", exact=True).fill("none")
 
     # Nothing typed is lost on the way to another view and back.

@@ -2,11 +2,13 @@
 
 import json
 import re
+import resource
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
 from daemon.daemon_process import DaemonProcess
+from stories.outside import wait_until
 from web.browsing import Site, go, gpu
 
 
@@ -124,6 +126,28 @@ def test_the_queue_is_paused_and_goes_on(page: Page, site: Site, daemon: DaemonP
     expect(page.get_by_role("button", name="Pause the queue")).to_be_visible()
 
     assert (was_paused, daemon.get("/v1/status")["paused"]) == (True, False)
+
+
+def test_what_cannot_be_recorded_is_said_on_every_view_until_it_is_over(
+    page: Page, site: Site, daemon: DaemonProcess, tmp_path: Path
+):
+    number = daemon.add({"command": f"until test -e {tmp_path}/go; do sleep 0.05; done", "num_gpus": 0})
+    wait_until(lambda: daemon.state(number) == "running")
+    go(page, site, "now")
+    banner = page.get_by_role("alert").filter(has_text="Nothing starts and no end is recorded at the moment: ")
+    assert daemon.running is not None
+    before = resource.prlimit(daemon.running.pid, resource.RLIMIT_FSIZE)
+
+    resource.prlimit(daemon.running.pid, resource.RLIMIT_FSIZE, (0, before[1]))  # as on a full disk
+    (tmp_path / "go").touch()
+    expect(banner).to_contain_text("File too large")
+    page.get_by_role("link", name="Manage").click()
+    expect(page.get_by_role("heading", name="Manage")).to_be_visible()
+    expect(banner).to_contain_text("File too large")
+    resource.prlimit(daemon.running.pid, resource.RLIMIT_FSIZE, before)
+
+    expect(banner).to_have_count(0)
+    assert daemon.state(number) == "succeeded"
 
 
 def _write(cards: Path, world: object) -> None:

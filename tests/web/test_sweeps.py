@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
-from web.browsing import PLACE, Site, each_view, findings, fits, go, visit
+from web.browsing import NARROW, PLACE, Site, each_view, findings, fits, go, visit
 from web.sweeping import BOWL, LOSS, begin, finish, span, sweep, values
 
 PHONE = {"width": 360, "height": 800}
@@ -266,21 +266,58 @@ def test_without_a_metric_there_are_the_trials_by_number_and_no_charts(
     expect(rows(page).nth(2)).to_contain_text("none")
 
 
-def test_of_two_metrics_the_front_is_marked(page: Page, site: Site, daemon: DaemonProcess):
+def test_of_two_metrics_the_front_is_marked_and_a_table(
+    site: Site, browser: Browser, daemon: DaemonProcess, axe: str
+):
     both = [*LOSS, {"name": "size", "goal": "min"}]
     command = 'echo loss={x} size=$((10 - {x} + {y})) >> "$DIBS_METRICS"'
     number = begin(daemon, command, values("x", "1", "2", "3"), values("y", "0", "5"), metrics=both)
-    front = {one["number"] for one in finish(daemon, number)["best"]}
-    assert len(front) == 3
-    go(page, site, f"sweeps/{number}")
+    front = sorted(finish(daemon, number)["best"], key=lambda one: one["values"][0])
+    assert [one["values"] for one in front] == [[1, 9], [2, 8], [3, 7]]
+    with visit(site, browser, bypass_csp=True) as (page, _):
+        go(page, site, f"sweeps/{number}")
 
-    expect(rows(page).filter(has_text="★")).to_have_count(3)
-    scatter = page.locator("figure").filter(has=page.get_by_role("heading", name="Scatter"))
-    expect(scatter.get_by_label("across")).to_have_value("m loss")
-    expect(scatter.get_by_label("up")).to_have_value("m size")
-    expect(scatter.get_by_role("list", name="legend")).to_contain_text("Pareto front")
-    scatter.get_by_label("across").select_option("x")
-    expect(scatter.get_by_role("img", name="size against x")).to_be_visible()
+        expect(rows(page).filter(has_text="★")).to_have_count(3)
+        scatter = page.locator("figure").filter(has=page.get_by_role("heading", name="Scatter"))
+        expect(scatter.get_by_label("across")).to_have_value("m loss")
+        expect(scatter.get_by_label("up")).to_have_value("m size")
+        expect(scatter.get_by_role("list", name="legend")).to_contain_text(
+            re.compile("Pareto front.*reached by the front")
+        )
+        table = page.get_by_role("region", name="Pareto front")
+        jobs = [str(one["job"]) for one in front]
+        expect(table.get_by_role("link")).to_have_text(jobs)
+        expect(table.get_by_role("row").nth(2)).to_have_text(re.compile(rf"{jobs[1]}\s*2\s*8"))
+
+        # The same with the keyboard: a link of the table points at the mark, and so do arrow keys in the chart.
+        table.get_by_role("link").nth(1).focus()
+        ring, second = scatter.locator(".sweep-ring"), table.get_by_role("row").nth(2)
+        expect(ring).to_be_visible()
+        of_the_link = ring.get_attribute("style") or ""
+        chart = scatter.get_by_role("img", name="size against loss")
+        chart.focus()
+        expect(ring).to_be_hidden()
+        for _ in range(3):  # past the first of the front, and one above it
+            page.keyboard.press("ArrowRight")
+        expect(second).to_have_class("is-pointed")
+        expect(ring).to_have_attribute("style", of_the_link)
+        expect(scatter.get_by_role("status")).to_contain_text("loss 2")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(site.at(f"job/{jobs[1]}"))
+        page.go_back()
+
+        expect(table.get_by_role("link")).to_have_text(jobs)
+        themes: tuple[Any, ...] = ("light", "dark")
+        for theme in themes:
+            page.emulate_media(color_scheme=theme)
+            assert findings(page, axe, theme) == []
+        table.get_by_role("link").last.focus()  # its ring goes with the mark
+        page.set_viewport_size(NARROW)
+        wait_until(lambda: fits(page)["content"] <= NARROW["width"], show=lambda: fits(page))
+
+        scatter.get_by_label("across").select_option("x")
+        expect(scatter.get_by_role("img", name="size against x")).to_be_visible()
+        expect(scatter.get_by_role("list", name="legend")).not_to_contain_text("reached by the front")
 
 
 def test_a_parameter_that_is_not_there_stands_below_its_axis(page: Page, site: Site, daemon: DaemonProcess):

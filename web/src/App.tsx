@@ -11,6 +11,7 @@ import { Toasts } from "./parts/Toasts";
 import { route, to, view } from "./router";
 import { isReadOnly, isSignedIn, user } from "./state/session";
 import { nextTheme, theme } from "./state/theme";
+import { trouble, useTrouble } from "./state/trouble";
 import { useTitle } from "./state/useTitle";
 import { useLive } from "./state/useLive";
 import { Now } from "./views/Now";
@@ -34,6 +35,7 @@ const VIEWS: View[] = [
   { name: "submit", label: "Submit", icon: "submit", shows: lazy(() => import("./views/Submit")), changes: true },
   { name: "manage", label: "Manage", icon: "manage", shows: lazy(() => import("./views/Manage")), changes: true },
 ];
+const EVERY = 5000; // milliseconds: what cannot be recorded is no event
 const Job = lazy(() => import("./views/Job"));
 const Compare = lazy(() => import("./views/Compare"));
 const Sweep = lazy(() => import("./views/Sweep"));
@@ -79,7 +81,12 @@ export function App() {
           The connection to dibs is lost. Running jobs go on; this page comes back by itself.
         </p>
       )}
-      {view.value !== "now" && <Paused />}
+      {trouble.value && (
+        <p class="banner" role="alert">
+          Nothing starts and no end is recorded at the moment: {trouble.value}
+        </p>
+      )}
+      {view.value !== "now" && <Standing />}
       <main>
         {view.value === "jobs" && <h1 class="unseen">Jobs</h1>}
         <Suspense fallback={<p class="faint">…</p>}>{shown()}</Suspense>
@@ -114,9 +121,13 @@ function isHere(name: string): boolean {
   return view.value === name || (name === "jobs" && (view.value === "job" || view.value === "compare"));
 }
 
-/** Nothing starts: that is to be seen wherever the user waits for a start. Now has the switch itself. */
-function Paused() {
-  const status = useLive((signal) => get<Status>("v1/status", {}, signal), [], { concerns: (event) => event.kind.startsWith("queue") });
+/** Nothing starts: that is to be seen wherever the user waits for a start. Now has the switch itself, and what is wrong is in its lists. */
+function Standing() {
+  const status = useLive((signal) => get<Status>("v1/status", {}, signal), [], {
+    concerns: (event) => event.kind.startsWith("queue"),
+    every: EVERY,
+  });
+  useTrouble(status.data.value);
   const { paused = false, paused_projects: projects = [] } = status.data.value ?? {};
   if (!paused && !projects.length) return null;
   return (

@@ -157,7 +157,7 @@ export default function NewSweep() {
         <div class="submit-grid">{inputs.text("name", "Name", "Its jobs are named after it.")}</div>
       </section>
       <Parameters
-        command={form.command}
+        form={form}
         lines={lines}
         problems={problems}
         change={(next) => {

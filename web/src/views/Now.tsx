@@ -1,6 +1,7 @@
 import { get } from "../api/client";
 import type { Event } from "../api/stream";
 import type { Gpus, JobPage, Status } from "../api/types";
+import { useTrouble } from "../state/trouble";
 import { useLive } from "../state/useLive";
 import "../style/now.css";
 import { CardRows } from "./now/CardRows";
@@ -32,6 +33,7 @@ export function Now() {
   const list = (state: string, order: string, limit: number, concerns: (event: Event) => boolean, every = 0) =>
     useLive((signal) => get<JobPage>("v1/jobs", { state, order, limit }, signal), [limit], { concerns, every, atMost: 1000 });
   const running = list("running", "newest", most, isAboutJobs, 5000); // their progress changes without an event
+  useTrouble(running.data.value);
   const failed = list(BAD, "ended", LISTED, endsJobs);
   const waiting = useWaiting(most);
   const history = useLive((signal) => get<History>("v1/gpus/history", { seconds: 600 }, signal), [], {

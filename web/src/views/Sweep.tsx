@@ -5,6 +5,7 @@ import { useLive } from "../state/useLive";
 import "../style/sweep.css";
 import { Board } from "./sweep/Board";
 import { Brushing } from "./sweep/Brushing";
+import { Front } from "./sweep/Front";
 import { Head } from "./sweep/Head";
 import { History } from "./sweep/History";
 import { ImportanceBars } from "./sweep/ImportanceBars";
@@ -68,6 +69,7 @@ function Charts({ model, sweep }: { model: Model; sweep: number }) {
       <div class="sweep-pair">
         <History model={model} />
         <Scatter model={model} />
+        <Front model={model} />
         <ImportanceBars sweep={sweep} />
       </div>
     </>

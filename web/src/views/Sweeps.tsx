@@ -9,7 +9,7 @@ import { number } from "./sweep/axes";
 import { Badge } from "./sweep/Badge";
 import { Progress } from "./sweep/Progress";
 import { template } from "./sweep/progress";
-import type { Sweep, SweepList } from "./sweep/shapes";
+import { resultsOf, type Sweep, type SweepList } from "./sweep/shapes";
 
 /** The searches over parameters, the newest first. */
 export default function Sweeps() {
@@ -81,7 +81,7 @@ function Line({ sweep }: { sweep: Sweep }) {
 }
 
 function bestWords({ metrics, best }: Sweep): string {
-  const values = best[0]?.values;
+  const values = best[0] && resultsOf(best[0]);
   const names = metrics.map((one) => one.name).join(", ");
   if (!metrics.length || !values) return names && `no ${names} yet`;
   if (best.length > 1) return `${best.length} on the front of ${names}`;

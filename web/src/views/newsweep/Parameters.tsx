@@ -1,8 +1,8 @@
 import { Icon } from "../../parts/Icon";
-import { missingNames, type ParameterLine, type Problems } from "./form";
+import { missingNames, type ParameterLine, type Problems, type SweepForm } from "./form";
 
 interface Props {
-  command: string;
+  form: SweepForm;
   lines: ParameterLine[];
   problems: Problems;
   change: (lines: ParameterLine[]) => void;
@@ -11,8 +11,8 @@ interface Props {
 const HINT = "0.1 0.01 · 1e-4..1e-1:log · 1..8 · 0..1:0.1 (a step) · 16..1024:log:int · batch none · 0.5..0.99 if optimizer=sgd";
 
 /** The names and the values to try, one line each. */
-export function Parameters({ command, lines, problems, change }: Props) {
-  const missing = missingNames(command, lines);
+export function Parameters({ form, lines, problems, change }: Props) {
+  const missing = missingNames(form, lines);
   const edit = (place: number, some: Partial<ParameterLine>) =>
     change(lines.map((line, at) => (at === place ? { ...line, ...some } : line)));
   const add = (name: string) => change([...lines, { name, values: "" }]);

@@ -11,7 +11,7 @@ export function PreviewLine({ found, form }: { found: Preview | null; form: Swee
   return (
     <section class="panel" aria-label="preview">
       <h2>{size}</h2>
-      {form.method === "adaptive" && <p class="faint">What is tried depends on the results; it may begin so.</p>}
+      {(form.method === "adaptive" || form.method === "population") && <p class="faint">What is tried depends on the results; it may begin so.</p>}
       <ul class="prospects">
         {found.commands.map((command, place) => (
           <li key={place}>

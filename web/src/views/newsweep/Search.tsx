@@ -1,7 +1,7 @@
 import type { Inputs } from "../submit/inputs";
 import type { SweepField, SweepForm } from "./form";
 
-const SAMPLERS = ["tpe", "gp", "cmaes", "qmc"];
+const SAMPLERS = ["tpe", "gp", "cmaes", "qmc", "bohb", "nsga2"];
 const PRUNERS = ["halving", "hyperband", "median"];
 
 /** How points are chosen, how many, and by which numbers they are compared. */
@@ -15,6 +15,7 @@ export function Search({ form, inputs }: { form: SweepForm; inputs: Inputs<Sweep
           ["grid", "every combination (grid)"],
           ["random", "at random"],
           ["adaptive", "by the results so far (Optuna)"],
+          ["population", "the best train on (population)"],
         ])}
         {text("samples", "Samples", form.method === "grid" ? "How many trials; empty: all." : "How many trials.")}
         {form.method === "adaptive" && choice("sampler", "Sampler", [["", "usual (tpe)"], ...words(SAMPLERS)])}
@@ -24,15 +25,21 @@ export function Search({ form, inputs }: { form: SweepForm; inputs: Inputs<Sweep
           ["min", "less"],
           ["max", "more"],
         ])}
+        {!form.metric.includes(",") && text("target", "Target", "A trial that reaches it ends the search; empty: none.")}
         {choice("from", "Its value is read from", [
           ["metrics", "the file $DIBS_METRICS"],
           ["log", "the log"],
           ["file", "a file that the trial writes"],
+          ["wandb", "wandb.log of its program (W&B)"],
         ])}
         {form.from === "log" && text("pattern", "Expression", "val_loss=(\\S+)")}
         {form.from === "file" && text("path", "File", "result-%j.json; %j is the job's number.")}
         {choice("pruner", "End bad trials early", [["", "no"], ...words(PRUNERS)])}
         {form.pruner && text("pruneAfter", "But not before step", "Empty: 1.")}
+        {form.pruner === "hyperband" && text("steps", "Steps of a whole trial", "Empty: as many as the first one takes.")}
+        {form.method === "population" && text("population", "Trials of a generation", "Empty: 8.")}
+        {text("repeat", "Repeats of each point", "Points are compared by their mean; empty: 1.")}
+        {text("over", "Repeat over", "seed: {seed} in the command is 1, 2, 3 …")}
         {text("parallel", "At once", "How many trials run at a time; empty: as many as fit.")}
         {text("where", "Conditions", "Only points that fulfil these, one a line: layers * width < 4096", { isLong: true, class: "field-wide" })}
       </div>

@@ -6,17 +6,22 @@ import type { components } from "../../api/schema";
 export interface SweepForm {
   name: string;
   command: string;
-  method: "grid" | "random" | "adaptive";
+  method: "grid" | "random" | "adaptive" | "population";
   samples: string;
   sampler: string;
   seed: string;
   metric: string;
   goal: "min" | "max";
-  from: "metrics" | "log" | "file";
+  target: string;
+  from: "metrics" | "log" | "file" | "wandb";
   pattern: string;
   path: string;
   pruner: string;
   pruneAfter: string;
+  steps: string;
+  population: string;
+  repeat: string;
+  over: string;
   parallel: string;
   where: string;
   shuffle: boolean;
@@ -40,11 +45,16 @@ export const EMPTY: SweepForm = {
   seed: "",
   metric: "",
   goal: "min",
+  target: "",
   from: "metrics",
   pattern: "",
   path: "",
   pruner: "",
   pruneAfter: "",
+  steps: "",
+  population: "",
+  repeat: "",
+  over: "",
   parallel: "",
   where: "",
   shuffle: false,
@@ -58,6 +68,7 @@ const NAME = /\{([^\W\d][\w-]*(?:\.[\w-]+)*)\}/gu;
 export function fieldOf(field: string, form: SweepForm): keyof Problems | null {
   if (/^parameters(\.\d+)?$/.test(field)) return field as keyof Problems;
   if (field === "results") return form.from === "log" ? "pattern" : form.from === "file" ? "path" : "metric";
+  if (field === "metrics" && typeof real(form.target) === "string" && form.target.trim()) return "target";
   const own = FIELDS[field] ?? field;
   return own in EMPTY ? (own as SweepField) : null;
 }
@@ -76,21 +87,26 @@ export function specOf(form: SweepForm, parameters: ParameterLine[], seed: numbe
     ...(form.samples.trim() && { samples: whole(form.samples) }),
     ...(isAdaptive && form.sampler && { sampler: form.sampler }),
     ...(form.pruner && { pruner: form.pruner, ...(form.pruneAfter.trim() && { prune_after: whole(form.pruneAfter) }) }),
+    ...(form.pruner === "hyperband" && form.steps.trim() && { steps: whole(form.steps) }),
+    ...(form.method === "population" && form.population.trim() && { population: whole(form.population) }),
+    ...(form.over.trim() && { over: form.over.trim() }),
+    ...(form.repeat.trim() && { repeat: whole(form.repeat) }),
     ...(form.parallel.trim() && { parallel: whole(form.parallel) }),
     ...(form.from === "log" && { results: { from: "log", pattern: form.pattern } }),
     ...(form.from === "file" && { results: { from: "file", path: form.path } }),
+    ...(form.from === "wandb" && { results: { from: "wandb" } }),
   };
 }
 
-/** The places in the command that no parameter fills yet. */
-export function missingNames(command: string, parameters: ParameterLine[]): string[] {
-  const known = new Set(parameters.map((one) => one.name.trim()));
+/** The places in the command that nothing fills yet: no parameter, and not the number of the repeat. */
+export function missingNames({ command, over }: SweepForm, parameters: ParameterLine[]): string[] {
+  const known = new Set([...parameters.map((one) => one.name.trim()), over.trim()]);
   return [...new Set([...command.matchAll(NAME)].map((found) => found[1]!))].filter((name) => !known.has(name));
 }
 
-/** `val_loss`, `accuracy:max`, or several with commas between. */
-function metricsOf({ metric, goal }: SweepForm): { name: string; goal: string }[] {
-  return metric
+/** `val_loss`, `accuracy:max`, or several with commas between; only one has a target. */
+function metricsOf({ metric, goal, target }: SweepForm): { name: string; goal: string; target?: number | string }[] {
+  const found = metric
     .split(",")
     .map((text) => text.trim())
     .filter(Boolean)
@@ -98,6 +114,11 @@ function metricsOf({ metric, goal }: SweepForm): { name: string; goal: string }[
       const own = /^(.+):(min|max)$/.exec(text);
       return own ? { name: own[1]!, goal: own[2]! } : { name: text, goal };
     });
+  return found.map((one) => (found.length === 1 && target.trim() ? { ...one, target: real(target) } : one));
+}
+
+function real(text: string): number | string {
+  return Number.isFinite(Number(text)) ? Number(text) : text;
 }
 
 /** The number; the text itself where it is none, so that the daemon says what is wrong with it. */

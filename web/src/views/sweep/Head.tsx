@@ -8,7 +8,7 @@ import { Badge } from "./Badge";
 import { jobOf } from "./opening";
 import { Progress } from "./Progress";
 import { template } from "./progress";
-import type { Sweep, Trial, TrialState } from "./shapes";
+import { resultsOf, type Sweep, type Trial, type TrialState } from "./shapes";
 
 const STATES: TrialState[] = ["complete", "open", "pruned", "failed", "reused"];
 const SHOWN = 3; // of a front
@@ -48,7 +48,7 @@ export function Head({ sweep, refresh }: { sweep: Sweep; refresh: () => void }) 
       {shown.map((trial) => (
         <Command key={trial.number} label={`the command of trial ${trial.number}`} words={bestWords(sweep, trial)} text={trial.command} job={jobOf(trial)} />
       ))}
-      {hidden > 0 && <p class="faint">{hidden} more on the front: the leaderboard has them with a star.</p>}
+      {hidden > 0 && <p class="faint">{hidden} more on the front: its table, below the charts, has them all.</p>}
     </header>
   );
 }
@@ -80,9 +80,10 @@ function Command({ label, words, text, job = null }: CommandProps) {
   );
 }
 
-function bestWords({ metrics, best }: Sweep, { values, number: trial }: Trial): string {
+function bestWords({ metrics, best }: Sweep, trial: Trial): string {
+  const values = resultsOf(trial);
   const found = metrics.map(({ name }, place) => `${name} ${values?.[place] === undefined ? "?" : number(values[place]!)}`);
-  return `${best.length > 1 ? `trial ${trial}` : "best"}: ${found.join(", ")}`;
+  return `${best.length > 1 ? `trial ${trial.number}` : "best"}: ${found.join(", ")}`;
 }
 
 function method({ spec, parallel }: Sweep): string {

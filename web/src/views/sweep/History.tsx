@@ -5,7 +5,7 @@ import type { Marks, Style } from "./marks";
 import type { Model } from "./model";
 import { openTrial } from "./opening";
 import { Plot } from "./Plot";
-import { isCompared, type Metric, type Trial } from "./shapes";
+import { isCompared, resultsOf, type Metric, type Trial } from "./shapes";
 import { Tip } from "./Tip";
 
 const STYLES: (Style & { word: string })[] = [
@@ -81,7 +81,7 @@ function numbersOf(trials: readonly Trial[]): Axis {
 function marksOf(trials: readonly Trial[], place: number, passes: Uint8Array, best: ReadonlySet<number>): Marks {
   const marks = { x: new Float64Array(trials.length), y: new Float64Array(trials.length), styles: new Uint8Array(trials.length) };
   trials.forEach((trial, index) => {
-    const value = trial.values?.[place];
+    const value = resultsOf(trial)?.[place];
     marks.x[index] = trial.number;
     marks.y[index] = value ?? (trial.state === "failed" ? -Infinity : NaN); // the failed ones stand at the lower edge
     marks.styles[index] = passes[index] ? styleOf(trial, best) : OUT;
@@ -100,7 +100,7 @@ function bestSoFar(trials: readonly Trial[], place: number, { goal }: Metric): {
   let best: number | null = null;
   for (const trial of trials) {
     if (!isCompared(trial)) continue;
-    const value = trial.values![place]!;
+    const value = resultsOf(trial)![place]!;
     if (best !== null && better(best, value) === best) continue; // a line of as few points as it has steps
     best = value;
     line.x.push(trial.number);

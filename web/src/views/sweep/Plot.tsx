@@ -13,6 +13,7 @@ const MANY = 1500; // points; more than these are drawn smaller
 const SMALLEST = 0.55; // of their size
 const LARGE = 5; // pixels: marks of this size stand out, and keep it
 const NEAR = 14; // pixels around a point in which it is pointed at
+const STEPS: Record<string, number> = { ArrowLeft: -1, ArrowRight: 1 };
 
 interface Props {
   label: string;
@@ -26,7 +27,9 @@ interface Props {
   open: (mark: number) => void;
 }
 
-/** Points in a frame of two axes. uPlot draws the frame and the line; the points have shapes and are drawn here. */
+/** Points in a frame of two axes. uPlot draws the frame and the line; the points have shapes and are drawn here.
+ *
+ * Arrow keys point at one point after the other, and Enter opens its job. */
 export function Plot(props: Props) {
   const { label, x, y, marks, line } = props;
   const place = useRef<HTMLDivElement>(null);
@@ -57,7 +60,15 @@ export function Plot(props: Props) {
   useEffect(() => plot.current?.redraw(false, false), [marks]);
   useEffect(() => mark(plot.current, marks, props.pointed), [marks, props.pointed, isDark]);
 
-  return <div ref={place} class="sweep-plot" role="img" aria-label={label} />;
+  const press = (event: KeyboardEvent) => {
+    const step = STEPS[event.key];
+    if (step) props.point(beside(marks, props.pointed, step));
+    else if (event.key !== "Enter") return;
+    else if (props.pointed >= 0) props.open(props.pointed);
+    event.preventDefault();
+    event.stopPropagation(); // the leaderboard has a trial of its own that Enter opens
+  };
+  return <div ref={place} class="sweep-plot" role="img" aria-label={`${label}; arrow keys choose a point, Enter opens its job`} tabIndex={0} onKeyDown={press} />;
 }
 
 function data({ line, x }: Props): uPlot.AlignedData {
@@ -98,10 +109,15 @@ function options(holder: HTMLElement, latest: { current: Props }): uPlot.Options
         width: 1.5,
         spanGaps: true,
         points: { show: false },
-        paths: uPlot.paths.stepped!({ align: 1 }),
+        paths: uPlot.paths.stepped!({ align: latest.current.x.goal === "max" ? -1 : 1 }),
       },
     ],
-    hooks: { draw: [(self) => paint(self, latest.current, colour)] },
+    hooks: {
+      draw: [
+        (self) => paint(self, latest.current, colour),
+        (self) => mark(self, latest.current.marks, latest.current.pointed), // its place is another one in another size
+      ],
+    },
   };
 }
 
@@ -161,6 +177,15 @@ function near(self: uPlot, latest: { current: Props }, left: number, top: number
   }
   if (nearest !== pointed) point(nearest);
   return [left, top];
+}
+
+/** The next point to the right or to the left; from none the first one on that side. */
+function beside({ x, y }: Marks, pointed: number, step: number): number {
+  const drawn = [...x.keys()].filter((mark) => !Number.isNaN(x[mark]!) && !Number.isNaN(y[mark]!));
+  drawn.sort((a, b) => x[a]! - x[b]! || y[a]! - y[b]! || a - b);
+  const from = drawn.indexOf(pointed);
+  const next = from < 0 ? (step > 0 ? 0 : drawn.length - 1) : Math.max(0, Math.min(drawn.length - 1, from + step));
+  return drawn[next] ?? -1;
 }
 
 function written(_: uPlot, units: number[]): string[] {

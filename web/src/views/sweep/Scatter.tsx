@@ -23,7 +23,8 @@ export function Scatter({ model }: { model: Model }) {
   const [xKey, chooseX] = useState("");
   const [yKey, chooseY] = useState("");
   const axes = model.axes.value;
-  const isFront = model.space.value.metrics.length > 1;
+  const goals = model.space.value.metrics.length;
+  const isFront = goals > 1;
   const metrics = axes.filter((axis) => axis.goal);
   const x = axes.find((axis) => axis.key === xKey) ?? (isFront ? metrics[0] : axes[0]);
   const y = axes.find((axis) => axis.key === yKey) ?? (isFront ? metrics[1] : metrics[0]);
@@ -32,7 +33,8 @@ export function Scatter({ model }: { model: Model }) {
   const ranking = model.ranking.value;
 
   const marks = useMemo(() => marksOf(trials, x, y, passes, ranking, best), [trials, x, y, passes, ranking, best]);
-  const line = useMemo(() => (x && y && isFront && x.goal && y.goal && x !== y ? front(trials, best, x, y) : null), [trials, best, x, y]);
+  const isJoined = goals === 2 && x?.goal && y?.goal && x !== y; // of three the front is no line
+  const line = useMemo(() => (isJoined && x && y ? front(trials, best, x, y) : null), [trials, best, x, y, isJoined]);
   if (!x || !y) return null;
   return (
     <figure class="panel sweep-figure">
@@ -55,7 +57,7 @@ export function Scatter({ model }: { model: Model }) {
         />
         <Tip model={model} />
       </div>
-      <Legend styles={[{ ...STYLES[BEST]!, word: isFront ? "Pareto front" : "best" }]} line="" isShaded />
+      <Legend styles={[{ ...STYLES[BEST]!, word: isFront ? "Pareto front" : "best" }]} line={line ? "reached by the front" : ""} isShaded />
     </figure>
   );
 }

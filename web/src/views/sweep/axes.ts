@@ -1,5 +1,5 @@
 // Parameters and metrics as axes: where a trial stands on each, and how that is written.
-import type { Choice, Metric, Range, Trial } from "./shapes";
+import { resultsOf, type Choice, type Metric, type Range, type Trial } from "./shapes";
 
 export interface Axis {
   key: string; // "lr of parameters" and "lr of metrics" are two
@@ -87,7 +87,7 @@ function range({ name, low, high, scale }: Range, trials: readonly Trial[]): Axi
 
 /** From the lowest to the highest value that came out. */
 function metric({ name, goal }: Metric, index: number, trials: readonly Trial[], isLog: boolean): Axis {
-  const of = (trial: Trial) => trial.values?.[index] ?? null;
+  const of = (trial: Trial) => resultsOf(trial)?.[index] ?? null;
   let low = Infinity;
   let high = -Infinity;
   let hasNone = false;

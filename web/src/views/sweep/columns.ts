@@ -1,6 +1,6 @@
 // The columns of the leaderboard, and the order of its rows.
 import { number, type Space } from "./axes";
-import { isCompared, type Trial } from "./shapes";
+import { isCompared, resultsOf, type Trial } from "./shapes";
 
 export interface Column {
   key: string; // in the address: `by=lr`
@@ -21,8 +21,8 @@ export function columnsOf({ parameters, metrics }: Space): Column[] {
     { key: "state", label: "state", width: 92, grows: false, text: (one) => one.state, value: (one) => one.state, isDown: false },
     ...metrics.map(({ name, goal }, place) => ({
       ...{ key: `m ${name}`, label: name, width: 92, grows: true, isDown: goal === "max" },
-      text: (one: Trial) => (one.values?.[place] === undefined ? "" : number(one.values[place]!)),
-      value: (one: Trial) => (isCompared(one) ? one.values![place]! : null),
+      text: (one: Trial) => (resultsOf(one)?.[place] === undefined ? "" : number(resultsOf(one)![place]!)),
+      value: (one: Trial) => (isCompared(one) ? resultsOf(one)![place]! : null),
     })),
     ...parameters.map(({ name }) => ({
       ...{ key: `p ${name}`, label: name, width: 84, grows: true, isDown: false },

@@ -1,5 +1,5 @@
 // How good each trial is among the others, by the first metric. It decides the colour, and who is drawn on top.
-import type { Metric, Trial } from "./shapes";
+import { resultsOf, type Metric, type Trial } from "./shapes";
 
 export const SHADES = 8; // --shade-1, the worst, to --shade-8 of sweep.css
 export const NO_SHADE = SHADES; // of those without a value
@@ -10,7 +10,7 @@ export interface Ranking {
 }
 
 export function ranked(trials: readonly Trial[], metric: Metric | undefined): Ranking {
-  const value = (index: number) => trials[index]!.values?.[0];
+  const value = (index: number) => resultsOf(trials[index]!)?.[0];
   const sign = metric?.goal === "max" ? 1 : -1;
   const all = trials.map((_, index) => index);
   const valued = all.filter((index) => value(index) !== undefined).sort((a, b) => sign * (value(a)! - value(b)!));

@@ -19,12 +19,17 @@ export function isCompared(trial: Trial): boolean {
   return trial.values !== null && (trial.state === "complete" || trial.state === "reused");
 }
 
+/** Its numbers. Where a point is repeated, its first trial stands for the point, with the means of all repeats. */
+export function resultsOf(trial: Trial): number[] | null {
+  return trial.means ?? trial.values;
+}
+
 // The API leaves open what stands in a spec; this is what it says (sweeps/spec.py).
 export interface Spec {
   command?: string;
   words?: string[];
   parameters: (Choice | Range)[];
-  method: "grid" | "random" | "adaptive";
+  method: "grid" | "random" | "adaptive" | "population";
   sampler: string;
   samples: number | null;
   pruner: string;
