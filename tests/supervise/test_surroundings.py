@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 from dibs.backends.protocol import AttachedStreams
+from dibs.supervise.command import Environment, environment_of
 from supervise.hands import Hands, is_locked
 
 
@@ -16,6 +17,17 @@ def test_the_environment_is_exact_also_where_it_is_no_utf8(hands: Hands) -> None
 
     found = dict(entry.split("=", 1) for entry in text.rstrip("\0").split("\0"))
     assert found == hands.environment | {"GPU": "cuda0", "EMPTY": "no more"}
+
+
+def test_what_is_only_of_the_job_around_it_is_not_inherited() -> None:
+    run = {"WANDB_RUN_ID": "dibs-3-1-ab12", "WANDB_SWEEP_ID": "dibs-3", "WANDB_SWEEP_PARAM_PATH": "/3.yaml"}
+    trial = {"DIBS_SWEEP": "3", "DIBS_TRIAL": "1", "DIBS_CONTINUES": "0", "DIBS_POPULATION": "4"}
+    around = {"DIBS_CHECKPOINT_DIR": "/checkpoints/1", "DIBS_CHECKPOINT_SIGNAL": "10"} | trial | run
+    own = {"A": "1", "WANDB_RUN_ID": "mine"}
+
+    assert environment_of({"env": {}}, Environment(own | around)) == {b"A": b"1"}
+    assert environment_of({"env": around}, Environment({})).keys() == {os.fsencode(name) for name in around}
+    assert environment_of({"env": {}}, Environment(trial | own)) == {b"A": b"1", b"WANDB_RUN_ID": b"mine"}
 
 
 def test_words_are_exact_also_where_they_are_no_utf8(hands: Hands) -> None:

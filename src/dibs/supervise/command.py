@@ -33,6 +33,15 @@ _BUILTINS = frozenset(
     b" coproc".split()
 )
 
+# What belongs to the one job that has it: a job that this job adds must not save over its checkpoint, or write
+# into its run of W&B. Every other variable of a job is set anew for each.
+_OF_ONE_JOB = frozenset(
+    b"DIBS_CHECKPOINT_DIR DIBS_CHECKPOINT_SIGNAL DIBS_SWEEP DIBS_TRIAL DIBS_CONTINUES DIBS_POPULATION".split()
+)
+_OF_ONE_RUN = frozenset(
+    b"WANDB_RUN_ID WANDB_SWEEP_ID WANDB_SWEEP_PARAM_PATH WANDB__TRANSACTION_LOG_FLUSH_INTERVAL".split()
+)
+
 
 class AttemptDescriptors(NamedTuple):
     """The descriptors that came with an attempt."""
@@ -44,10 +53,14 @@ class AttemptDescriptors(NamedTuple):
 
 
 class Environment:
-    """A captured environment as bytes, encoded once for many starts."""
+    """A captured environment as bytes, encoded once for many starts; without what is only of the job around it."""
 
     def __init__(self, variables: dict[str, str]) -> None:
-        self.variables = _encoded(variables)
+        given = _encoded(variables)
+        # A run that a trial was given; the user's own variables stay.
+        is_ours = b"DIBS_TRIAL" in given and given.get(b"WANDB_RUN_ID", b"").startswith(b"dibs-")
+        dropped = _OF_ONE_JOB | _OF_ONE_RUN if is_ours else _OF_ONE_JOB
+        self.variables = {name: text for name, text in given.items() if name not in dropped}
         self.changes_shell = shell_is_changed(self.variables)
 
 
