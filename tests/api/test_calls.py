@@ -1,6 +1,7 @@
 """Calls on their shelf: what the job's side makes of them, and what becomes of those that nobody collects."""
 
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -8,14 +9,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import cloudpickle
 import pytest
 
 import dibs
 from dibs.api import calls
+from dibs.api.call_submitter import CallSubmitter
 from dibs.api.calls import Call, shown_call, write_call
-from dibs.errors import DibsError
+from dibs.errors import BadInput, DibsError
 from dibs.worker_thread import wait_in_thread
 from stories.outside import World
 
@@ -53,6 +56,32 @@ def test_a_result_that_the_job_replaced_is_none_and_is_not_waited_for(
     replace(f"{call.folder}/result-1")
 
     assert wait_in_thread(lambda: call.result(1), 20, "test") is None
+
+
+@pytest.mark.parametrize("file", [None, "<stdin>", "train.py"])
+def test_spawned_processes_import_the_script_only_where_it_is_a_file(
+    here: World, monkeypatch: pytest.MonkeyPatch, file: str | None
+) -> None:
+    (here.folder / "train.py").touch()
+    monkeypatch.chdir(here.folder)
+    main = ModuleType("__main__")
+    if file:
+        main.__file__ = file
+    monkeypatch.setitem(sys.modules, "__main__", main)
+
+    call = write_call("os:getpid")
+
+    with open(f"{call.folder}/call", "rb") as written:
+        found = json.loads(written.readline())["main"]
+    assert found == (str(here.folder / "train.py") if file == "train.py" else "")
+
+
+def test_a_script_that_is_imported_by_spawned_processes_adds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As multiprocessing marks such a process.
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+
+    with pytest.raises(BadInput, match="each would add the jobs again"), CallSubmitter({}).packed(abs, [((), {})]):
+        pass
 
 
 def test_another_version_of_python_is_said_in_a_sentence(here: World) -> None:

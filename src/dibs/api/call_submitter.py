@@ -1,12 +1,13 @@
 """Adds calls of functions to the queue as jobs, for `@dibs.job`, `dibs.Executor` and the plugins."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from dibs.api.calls import Call, check_interpreter, import_path, job_of, shown_call, words_of, write_call
+from dibs.api.calls import Call, check_interpreter, import_path, job_of, name_of, shown_call, words_of, write_call
 from dibs.api.job import Job
 from dibs.api.submit import LimitedArray, add
 from dibs.api.wishes import read_wishes
@@ -58,6 +59,12 @@ class CallSubmitter:
         """
         if not callable(function):
             raise BadInput(f"cannot call {function!r:.60} in a job", remedy="give a function and its arguments")
+        if _is_importing_the_script():
+            raise BadInput(
+                f"cannot send {name_of(function)} to a job: multiprocessing imports this script once more in each "
+                "process that it spawns, and each would add the jobs again",
+                remedy="put the part that adds jobs behind `if __name__ == '__main__':`",
+            )
         packed = PackedCalls(self.wishes, self._array)
         shown = [shown_call(function, words, named) for words, named in calls[::chunk]]
         if chunk > 1:
@@ -114,3 +121,9 @@ class PackedCalls:
 
 def _with_others(shown: str, number: int) -> str:
     return shown if number == 1 else f"{shown} and {number - 1} more"
+
+
+def _is_importing_the_script() -> bool:
+    """Whether this is a spawned process of multiprocessing that has not begun its work."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and getattr(process.current_process(), "_inheriting", False)

@@ -137,7 +137,7 @@ def write_call(
         "function": function if isinstance(function, str) else "",
         "is_runner": is_runner,
         "is_chunk": is_chunk,
-        "main": os.path.abspath(getattr(sys.modules.get("__main__"), "__file__", None) or ""),
+        "main": _script(),
     }
     shelf = _shelf()
     _tidy(shelf)
@@ -202,6 +202,12 @@ def name_of(function: object) -> str:
 def label_of(function: object) -> str:
     """An argument that gives each function its own job shape: `--train:/data/ann/net/train.py`."""
     return f"--{name_of(function)}:{_home_of(function)}"
+
+
+def _script() -> str:
+    """The path of the program, which spawned processes import; empty where it is no file, as in Jupyter."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    return os.path.abspath(file) if file and os.path.isfile(file) else ""
 
 
 def _home_of(function: object) -> str:
