@@ -66,8 +66,25 @@ def test_lightning(make: Make, tmp_path: Path) -> None:
     callback._signal.asked = True
     leave(lambda: callback.on_train_batch_end(trainer, None, None, None, 2))
 
+    trainer.log_every_n_steps = 0  # nothing is logged by steps
+    callback._signal.asked = False
+    callback.on_train_batch_end(trainer, None, None, None, 3)
+
     assert lines(tmp_path) == ["loss=0.5 steps=40 step=10", "loss=0.5 val/loss=0.25 steps=40 step=10"]
     assert Path(callback.checkpoint).read_text() == "state"
+
+
+def test_lightning_outside_of_a_job_asks_no_other_process(make: Make) -> None:
+    asked: list[bool] = []
+    strategy = SimpleNamespace(reduce_boolean_decision=lambda one, all: asked.append(one))
+    callback = make("lightning")
+
+    callback.on_train_batch_end(SimpleNamespace(global_step=1, log_every_n_steps=10, strategy=strategy))
+    assert asked == [False]
+    callback._signal.folder = None
+    callback.on_train_batch_end(SimpleNamespace(global_step=2, log_every_n_steps=10, strategy=strategy))
+
+    assert asked == [False]
 
 
 def test_transformers(make: Make, tmp_path: Path) -> None:
@@ -103,8 +120,16 @@ def test_keras(make: Make, tmp_path: Path) -> None:
     callback.on_train_batch_end(0)
     callback._signal.asked = True
     leave(lambda: callback.on_train_batch_end(1))
-    callback.on_train_begin()
+    callback.on_train_begin()  # a later fit of this process
+    assert not loaded
+
+    again = make("keras")  # as in the next attempt
+    again.model = callback.model
+    again.on_train_begin()
+    other = type(again)()
+    other.model = callback.model
+    other.on_train_begin()
 
     assert lines(tmp_path) == ["loss=0.5 steps=3 step=1"]
-    assert callback.initial_epoch == 1
+    assert again.initial_epoch == 1
     assert [path.read_text() for path in loaded] == ["weights"]

@@ -15,12 +15,14 @@ except ImportError as error:
     ) from None
 
 _SAVED = re.compile(r"keras-epoch-(\d+)\.weights\.h5", re.ASCII)
+_resumed: set[Path] = set()  # checkpoint folders of which a fit of this process went on, or which had nothing
 
 
 class DibsCallback(Callback):
     """Reports the numbers of each epoch, and leaves after the checkpoint signal.
 
-    The next attempt restores the weights and the optimizer, in a model that is built and compiled.
+    The next attempt restores the weights and the optimizer, in a model that is built and compiled: in its first
+    `fit` only, as later ones train other models, or go on with this one.
     `model.fit(..., initial_epoch=callback.initial_epoch)` repeats the epoch in which the last attempt was.
     """
 
@@ -37,6 +39,10 @@ class DibsCallback(Callback):
         return int(found[1]) if found else 0
 
     def on_train_begin(self, logs: Any = None) -> None:
+        folder = self._signal.folder
+        if folder is None or folder in _resumed:
+            return
+        _resumed.add(folder)
         if saved := self._saved():
             optimizer = self.model.optimizer
             if optimizer is not None and not optimizer.built:

@@ -38,11 +38,12 @@ class DibsCallback(Callback):
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         step = trainer.global_step
-        if step % trainer.log_every_n_steps == 0 and step != self._last_step:
+        every = trainer.log_every_n_steps  # 0: the steps are not logged
+        if every and step % every == 0 and step != self._last_step:
             self._last_step = step  # a step may take several batches
             self._report(trainer, trainer.logged_metrics)
-        # The signal reaches one process, and at another step than the others.
-        if trainer.strategy.reduce_boolean_decision(self._signal.asked, all=False):
+        # The signal reaches one process, and at another step than the others. In a job only, as all wait.
+        if self._signal.folder and trainer.strategy.reduce_boolean_decision(self._signal.asked, all=False):
             self._save(trainer)
 
     def on_train_epoch_end(self, trainer: Any, *_: Any) -> None:
@@ -66,9 +67,7 @@ class DibsCallback(Callback):
             report(found, step=trainer.global_step)
 
     def _save(self, trainer: Any) -> None:
-        path = self._signal.path(_NAME) if self._signal.folder else None
-        if path is None:
-            return
+        path = self._signal.path(_NAME)
         new = path.with_name(f"new.{path.name}")
         trainer.save_checkpoint(new)
         if trainer.is_global_zero:
