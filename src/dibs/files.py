@@ -41,7 +41,22 @@ def replacing_file(path: str, *, mode: int | None = 0o600, sync: bool = True) ->
 
 def sync_folder(folder: str) -> None:
     """Return when the names in a folder survive a power cut."""
-    handle = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    _sync(folder or ".", os.O_DIRECTORY)
+
+
+def sync_tree(folder: str) -> None:
+    """Return when a folder, all folders in it and the content of their files survive a power cut."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                sync_tree(entry.path)
+            elif entry.is_file(follow_symlinks=False):
+                _sync(entry.path, os.O_NOFOLLOW)
+    sync_folder(folder)
+
+
+def _sync(path: str, flags: int) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     try:
         os.fsync(handle)
     finally:

@@ -1,6 +1,7 @@
 """The work on sweeps, inside a loop of our own: what is rare outside is made to happen."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from errno import ENOSPC
@@ -550,6 +551,32 @@ def test_a_population_that_is_held_lets_no_trial_begin(live, monkeypatch):
         assert len(room.points(sweep)) == 4
 
     live(scenario)
+
+
+def test_the_copy_of_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    source, target = tmp_path / "source", tmp_path / "copies" / "7"
+    (source / "deep").mkdir(parents=True)
+    (source / "model").write_bytes(b"1")
+    (source / "deep" / "state").write_bytes(b"2")
+    (source / "last").symlink_to("model")
+    done: list[str] = []
+    rename = os.rename
+
+    def noted(handle: int) -> None:
+        done.append(os.path.relpath(os.readlink(f"/proc/self/fd/{handle}"), tmp_path))
+
+    def renamed(before: str, after: str) -> None:
+        done.append("renamed")
+        rename(before, after)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(os, "rename", renamed)
+    checkpoints.copy_folder(str(source), str(target))
+
+    part = "copies/7.part"
+    assert set(done[:-2]) == {f"{part}/deep/state", f"{part}/deep", f"{part}/model", part}
+    assert done[-2:] == ["renamed", "copies"]
+    assert (target / "last").read_bytes() == b"1"
 
 
 async def await_state(room: Room, sweep: Sweep, state: SweepState) -> Sweep:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dibs.engine.sweeps.context import SweepContext
 from dibs.engine.sweeps.work import SweepWork
 from dibs.errors import DibsError
+from dibs.files import sync_folder, sync_tree
 from dibs.model.jobs import State
 from dibs.model.sweeps import SweepState, Trial
 from dibs.worker_thread import run_in_thread
@@ -66,13 +67,19 @@ async def _copy(work: SweepWork, trial: Trial) -> None:
 
 
 def copy_folder(source: str, target: str) -> None:
-    """Copy a folder that is not empty, whole or not at all; nothing is done where the target is there."""
+    """Copy a folder that is not empty, whole or not at all; nothing is done where the target is there.
+
+    That holds after a power cut, too: a training must not begin with half a checkpoint.
+    """
     if os.path.isdir(target):
         return
     if not os.listdir(source):
         raise FileNotFoundError(0, "it has saved nothing")
     part = f"{target}.part"
     shutil.rmtree(part, ignore_errors=True)
-    os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+    parent = os.path.dirname(target)
+    os.makedirs(parent, mode=0o700, exist_ok=True)
     shutil.copytree(source, part, symlinks=True)
+    sync_tree(part)
     os.rename(part, target)
+    sync_folder(parent)
