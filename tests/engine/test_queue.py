@@ -827,6 +827,17 @@ def test_a_reason_names_jobs_by_their_numbers_and_names(make_queue):
     assert world.queue.why(JobId(2)).reason.sentence == "waits for a GPU: GPU 0 is held by job 1 (train)"
 
 
+def test_jobs_of_one_call_that_follow_different_jobs_wait_for_different_ones(make_queue):
+    world = make_queue(1)
+    first, second = world.add(a_wish("a"), a_wish("b"))
+    third, fourth = world.add(a_wish("c", after={first.id: "ok"}), a_wish("d", after={second.id: "ok"}))
+
+    told = [(one.jobs, one.answer.reason) for one in world.queue.why_alike([third.id, fourth.id]).values()]
+
+    assert told == [([number], world.queue.why(number).reason) for number in (third.id, fourth.id)]
+    assert told[0][1] != told[1][1]
+
+
 def test_a_job_that_needs_what_its_waiting_parent_holds_says_so(make_queue):
     world = make_queue(1, 1)
     outer, other = world.add(a_wish("outer", name="outer"), a_wish("other", name="other"))

@@ -556,6 +556,13 @@ def test_an_array_is_known_by_its_own_number_and_its_tasks(world: RemoteWorld):
     assert {one.ref.key for one in world.cluster.pending()} == {f"q1-{first}_{task}" for task in range(4)}
 
 
+def test_jobs_of_one_call_for_different_systems_wait_for_themselves(world: RemoteWorld):
+    world.queue.pause()
+    there, here = world.add(a_wish("one", on="slurm"), a_wish("two"))
+
+    assert [one.jobs for one in world.queue.why_alike([there.id, here.id]).values()] == [[there.id], [here.id]]
+
+
 def test_an_unknown_backend_is_refused(world: RemoteWorld):
     with pytest.raises(BadInput, match="dibs knows no backend 'ray' here"):
         world.add(a_wish("train", on="ray"))

@@ -47,7 +47,7 @@ _PAGE = 500
 _WAITING = (State.QUEUED, State.SUBMITTED, State.HELD)
 _SECRET = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)  # in the name of a variable
 
-_AT_ONCE = 500  # jobs that are explained before the loop does other things
+_AT_ONCE = 20  # jobs that are explained, each for a millisecond, before the loop does other things
 
 Number = Annotated[int, Path(ge=1, le=2**53, description="the job's number")]
 References = Annotated[list[str], Query(min_length=1, max_length=500, description="17, @, @~2, a name, 17_4, 3-9")]

@@ -130,7 +130,8 @@ class Explain:
                 key += self._engine.remote.waiting(job)
             elif job.state in (State.QUEUED, State.HELD):
                 which = (job.batch or job.id) if array is None else array.array
-                key += (which, job.not_before, job.blockers, job.why_held, request.priority, request.wishes)
+                follows = request.after if job.blockers else ()
+                key += (which, job.not_before, follows, job.why_held, request.priority, request.wishes, request.on)
             if key in found:
                 found[key].jobs.append(job.id)
             else:
