@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.model.gpus import Claim
-from dibs.model.jobs import Command, Request, Wishes
+from dibs.model.jobs import Command, Job, JobId, Request, Wishes
 from dibs.model.usage import Usage
 from dibs.store.codec import (
+    JobRow,
+    TrialRow,
     decode_claims,
     decode_request,
     decode_usage,
@@ -123,3 +125,14 @@ def test_a_claim_keeps_how_its_card_is_called(more):
 
 def test_a_claim_of_an_older_dibs_is_read():
     assert decode_claims('[["GPU-a", 0, "1", 0]]') == (Claim(gpu="GPU-a", index=0, share=Fraction(1)),)
+
+
+def test_the_result_of_a_trial_is_what_its_sweep_took_of_it_and_not_the_last_number():
+    job = Job(id=JobId(1), request=Request(command=Command.line("train")))
+    trial = TrialRow({}, {"loss": 0.1}, {"acc": 0.8, "loss": 0.9})
+
+    row = JobRow(
+        job=job, outcome=None, gpus=(), folder="", queued_at=0.0, started_at=None, ended_at=None, trial=trial
+    )
+
+    assert list(row.metrics.items()) == [("loss", 0.1), ("acc", 0.8)]

@@ -233,8 +233,11 @@ class JobRow:
 
     @property
     def metrics(self) -> Mapping[str, float | None]:
-        """The last numbers of the job; of a trial first its results."""
-        return {**self.trial.results, **self.trial.reported} if self.trial else self.reported
+        """The last numbers of the job; of a trial first its results, also where later numbers were worse."""
+        if self.trial is None:
+            return self.reported
+        results = self.trial.results
+        return {**results, **self.trial.reported, **results}
 
 
 @dataclass(frozen=True, slots=True)
