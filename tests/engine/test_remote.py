@@ -217,6 +217,25 @@ def test_what_is_forgotten_again_and_again_is_given_up(world: RemoteWorld):
     assert "slurm took it 20 times and forgot it" in row.outcome.message
 
 
+def test_a_controller_that_is_silent_at_each_hand_over_fails_no_job(
+    world: RemoteWorld, monkeypatch: pytest.MonkeyPatch
+):
+    def no_answer(_: object) -> None:
+        raise BackendSilent("cannot reach Slurm's controller")
+
+    with monkeypatch.context() as silent:
+        silent.setattr(world.cluster, "submit", no_answer)
+        (job,) = add(world)
+        for _ in range(21):
+            world.advance(30)
+        assert world.state(job) == "queued"
+    world.advance(60)
+    world.run_out()
+
+    assert world.state(job) == "succeeded"
+    assert world.cluster.starts() == {job: 1}
+
+
 @pytest.mark.parametrize("has_started", [False, True])
 def test_a_kill_reaches_it_over_there(world: RemoteWorld, has_started: bool):
     (job,) = add(world, retries=3)

@@ -132,6 +132,19 @@ def test_what_never_ran_is_queued_again_and_a_kill_meanwhile_is_kept():
     assert killed.state.waiting.count == 0
 
 
+def test_what_was_never_given_to_a_silent_system_is_no_false_start():
+    one = running(a_job(1))
+    state = a_state(open_=(one,), false_starts={JobId(1): (19, NOON)})
+
+    turns = [
+        decide(state, facts(1, findings=[NeverRan(one.attempt.key, was_tried=tried)], may_start=False), NOON)
+        for tried in (False, True)
+    ]
+
+    assert [kinds(turn) for turn in turns] == [[AttemptForgotten], [AttemptEnded]]
+    assert turns[0].state.false_starts == {JobId(1): (19, NOON)}
+
+
 def test_after_so_many_failures_nothing_more_starts():
     one = running(a_job(1))
     state = a_state(waiting=(a_job(2),), open_=(one,))

@@ -389,7 +389,7 @@ class _Reader:
                 self._end(state, one, Outcome(cause=Cause.REFUSED, message=message))
         for key in found.never_ran:
             if self._remote.pop(key, None) is not None:
-                self.findings.append(NeverRan(key))
+                self.findings.append(NeverRan(key, was_tried=False))
         for ref, seen in found.observed.items():
             if (one := self._one(keys, ref)) is not None:
                 state.seen[one.attempt.key] = seen

@@ -132,7 +132,7 @@ class _Decision:
             if one is None:
                 continue
             if isinstance(finding, NeverRan):
-                self._queue_again(one)
+                self._queue_again(one, was_tried=finding.was_tried)
             elif isinstance(finding, ReleaseFound):
                 self._next.remote[finding.key] = replace(one, job=replace(one.job, why_held=""))
                 self._records.append(HoldThere(one.job.id, ""))
@@ -174,8 +174,8 @@ class _Decision:
         if not outcome.tried_alone:  # it ran out of memory beside others, which says nothing about the card
             self._apply_breakers(job, attempt, outcome, is_last=retry_at is None)
 
-    def _queue_again(self, one: OpenAttempt) -> None:
-        """It never ran: queue it again, or hold it here. Fail it after several times, sooner if others start."""
+    def _queue_again(self, one: OpenAttempt, *, was_tried: bool) -> None:
+        """It never ran: queue it again, or hold it here. Fail it after several tries, sooner if others start."""
         job, attempt, state = one.job, one.attempt, self._next
         if job.id in state.stopping:
             outcome = Outcome(cause=Cause.STOPPED, message="cancelled before it started")
@@ -186,17 +186,18 @@ class _Decision:
             self._records.append(AttemptForgotten(attempt, None))
             return
         count, since = state.false_starts.get(job.id, (0, self._now))
-        count += 1
-        state.false_starts[job.id] = (count, since)
+        if was_tried:
+            count += 1
+            state.false_starts[job.id] = (count, since)
         others_start = state.last_good_start > since
-        if count >= (_MOST_FALSE_STARTS if others_start else _MOST_WITHOUT_OTHERS):
+        if was_tried and count >= (_MOST_FALSE_STARTS if others_start else _MOST_WITHOUT_OTHERS):
             message = "its supervisor could not be started: too many processes, or a full disk?"
             if attempt.backend:
                 message = f"{attempt.backend} took it {count} times and forgot it each time before it started"
             outcome = Outcome(exit_code=127, cause=Cause.START_ERROR, message=message)
             self._end(one, EndFound(attempt.key, outcome))
             return
-        retry_at = None if count == 1 else self._now + min(_LONGEST_PAUSE, 0.1 * 2**count)
+        retry_at = None if count <= 1 else self._now + min(_LONGEST_PAUSE, 0.1 * 2**count)
         state.close(one)
         again = replace(job, state=State.QUEUED, attempts=attempt.number - 1, tries=job.tries - 1, why_held="")
         state.waiting.add(replace(again, not_before=retry_at))

@@ -171,6 +171,7 @@ class NeverRan:
     """Nothing was started for an attempt."""
 
     key: Key
+    was_tried: bool = True  # False: the other system was silent before it was given the attempt
 
 
 @dataclass(frozen=True, slots=True)
