@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dibs.backends.protocol import AttemptRef, Submission
 from dibs.engine.launch import browse
 from dibs.engine.launch.browse import BrowsableFolders, fill_in, harmless
+from dibs.engine.remote.round import _make_folder_for_output
+from dibs.engine.remote.state import wanted_by
 from dibs.model.jobs import ArrayTask, Attempt, Command, Job, JobId, Outcome, Request
 
 UGLY = [
@@ -197,6 +200,16 @@ def test_the_node_stands_in_a_name_once_it_is_known():
 
     assert fill_in("%u-%N", here) == f"{getpass.getuser()}-{os.uname().nodename.partition('.')[0]}"
     assert (fill_in("%N", there), fill_in("%N", there, "n2")) == ("%N", "n2")
+    assert fill_in("%N", there, "n2.site.org") == "n2"  # as the shim there names its file
+
+
+def test_no_folder_is_called_by_a_pattern_that_only_the_node_can_fill_in(tmp_path):
+    spec = {"stdout": f"{tmp_path}/a/%N/out", "stderr": f"{tmp_path}/b/x-%N"}
+    ref = AttemptRef("q1-1", 1, "/attempts/1.1")
+
+    _make_folder_for_output(Submission(ref=ref, spec=spec, wanted=wanted_by(a_job(on="slurm").request)))
+
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["a", "b"]
 
 
 def test_a_job_of_no_array_is_its_own_array():

@@ -43,7 +43,7 @@ class BrowsableFolders:
         """Link to the attempt that begins, in the place of an earlier one; make the folder of `-o`.
 
         What cannot be made keeps no job from running: a missing link is a pity, and of a missing folder its own
-        start will tell. What another system runs has the folder made when it is handed over (`away/round.py`).
+        start will tell. What another system runs has the folder made when it is handed over (`remote/round.py`).
         """
         with contextlib.suppress(OSError):
             if (job.request.output or job.request.error) and not attempt.backend:
@@ -127,14 +127,15 @@ def harmless(name: str) -> str:
 def fill_in(pattern: str, job: Job, node: str = "") -> str:
     """Slurm's patterns: `%j` the job's number, `%a` its task, `%A` its array, `%x` its name made harmless.
 
-    `%u` is the user, `%N` the node, `%%` a percent sign, and `%4j` is filled with zeros. While it is not known on
-    which node of another system it runs, `%N` stays: the shim there knows it.
+    `%u` is the user, `%N` the node's short name, `%%` a percent sign, and `%4j` is filled with zeros. While it is
+    not known on which node of another system it runs, `%N` stays: the shim there knows it.
     """
     if "%" not in pattern:
         return pattern
     array = job.request.array
     task = "" if array is None else str(array.task)
-    node = node or ("%N" if job.request.on else os.uname().nodename.partition(".")[0])
+    if not node:
+        node = "%N" if job.request.on else os.uname().nodename
     parts = {
         "j": str(job.id),
         "J": str(job.id),
@@ -143,7 +144,7 @@ def fill_in(pattern: str, job: Job, node: str = "") -> str:
         "A": str(job.id) if array is None else str(array.array),
         "x": harmless(job.request.name or "job"),
         "u": harmless(user_name(os.getuid())) if "u" in pattern else "",
-        "N": node,
+        "N": node.partition(".")[0],
         "n": "0",
         "t": "0",
         "s": "batch",

@@ -108,10 +108,13 @@ def _cannot_write(error: OSError, target: str, plan: RoundPlan) -> str:
 
 
 def _make_folder_for_output(one: Submission) -> None:
-    """Of `-o` and `--error`. Not on the loop: its file system may not answer. Without it the start says so."""
+    """Of `-o` and `--error`. Not on the loop: its file system may not answer. Without it the start says so.
+
+    What has the name of the node is left to its owner: which node it is, is not known yet.
+    """
     with contextlib.suppress(OSError):
         for stream in ("stdout", "stderr"):
-            if (where := os.path.dirname(one.spec[stream])) != one.ref.folder:
+            if (where := os.path.dirname(one.spec[stream].partition("%N")[0])) != one.ref.folder:
                 os.makedirs(where, exist_ok=True)
 
 
