@@ -1,6 +1,7 @@
 """Work in threads that are abandoned when they hang."""
 
 import asyncio
+import sys
 import threading
 import time
 
@@ -83,6 +84,29 @@ def test_an_error_of_the_work_is_no_silence_of_the_folder():
     for _ in range(2):
         with pytest.raises(ValueError, match="this work fails"):
             reader.read("/0", _fail)
+
+
+def test_threads_that_give_up_at_once_forget_no_folder_of_each_other():
+    go_on, together = threading.Event(), threading.Barrier(4)
+    reader = PatientReader(patience=0.05)
+    reader._silent = {str(number): 1e18 for number in range(50_000)}  # so that looking through them takes a while
+
+    def hang(folder: str) -> None:
+        together.wait()
+        with pytest.raises(TimeoutError):
+            reader.read(folder, lambda: go_on.wait(60))
+
+    often = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    threads = [threading.Thread(target=hang, args=(f"/{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    sys.setswitchinterval(often)
+    go_on.set()
+
+    assert {f"/{number}" for number in range(4)} <= reader._silent.keys()
 
 
 def test_a_folder_that_hangs_holds_up_no_other_and_many_do_not_take_a_thread_each():

@@ -119,13 +119,14 @@ class PatientReader:
     """Reads folders that may not answer: with a deadline, and a folder that missed it is left alone for a while.
 
     The caller may be an event loop. A thread hangs in such a folder until it answers; of these there are at most
-    `most_hanging`.
+    `most_hanging`. Several threads may read at once.
     """
 
     def __init__(self, patience: float = 0.5, silent_for: float = 60.0, most_hanging: int = 16) -> None:
         self._patience = patience  # seconds
         self._silent_for = silent_for  # seconds
         self._most_hanging = most_hanging
+        self._lock = threading.Lock()  # of what follows, never held while a folder is read
         self._silent: dict[str, float] = {}  # by folder: until when, by the monotonic clock
         self._idle: list[WorkerThread] = []  # one, unless several threads read at once
         self._hanging: list[WorkerThread] = []
@@ -133,21 +134,23 @@ class PatientReader:
     def read(self, folder: str, work: Callable[[], _T]) -> _T:
         """The result of this work on a folder, or TimeoutError."""
         now = time.monotonic()
-        if now < self._silent.get(folder, 0.0):
-            raise TimeoutError(_SILENT)
-        self._hanging = [thread for thread in self._hanging if thread.is_alive]
-        if len(self._hanging) >= self._most_hanging:
-            raise TimeoutError("other disks do not answer")
-        thread = self._thread()
+        with self._lock:
+            if now < self._silent.get(folder, 0.0):
+                raise TimeoutError(_SILENT)
+            self._hanging = [thread for thread in self._hanging if thread.is_alive]
+            if len(self._hanging) >= self._most_hanging:
+                raise TimeoutError("other disks do not answer")
+            thread = self._thread()
         try:
             result = _wait(thread, work, self._patience)
         except MemoryError:
             raise TimeoutError("no thread can be started now") from None
         except _Late:
             thread.stop()
-            self._hanging.append(thread)
-            self._silent = {name: until for name, until in self._silent.items() if now < until}
-            self._silent[folder] = now + self._silent_for
+            with self._lock:
+                self._hanging.append(thread)
+                self._silent = {name: until for name, until in self._silent.items() if now < until}
+                self._silent[folder] = now + self._silent_for
             raise TimeoutError(_SILENT) from None
         except BaseException:
             self._idle.append(thread)

@@ -1,6 +1,7 @@
 """What running jobs report: their numbers and their progress. Read when a list is asked for, in a thread."""
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -31,6 +32,9 @@ class ProgressBoard:
         self._results = results
         self._folders = PatientReader(patience=_WAIT / 2, most_hanging=_MOST_HANGING)
         self._seen: dict[_Key, _Seen] = {}
+        self._lock = (
+            threading.Lock()
+        )  # of changes to `_seen`: lists that are asked for at once read in a thread each
 
     def of(self, row: JobRow) -> JobReport:
         """What was known of a running job at the last look."""
@@ -63,17 +67,20 @@ class ProgressBoard:
         """In a thread."""
         until = time.monotonic() + _WAIT / 2
         for key, one in sources:
-            found = self._seen[key].report if key in self._seen else _NOTHING
+            seen = self._seen.get(key)
+            found = _NOTHING if seen is None else seen.report
             with contextlib.suppress(TimeoutError):  # its folder does not answer
                 found = self._folders.read(one.folder, partial(read_report, one.line_files(), one.began))
-            self._seen[key] = _Seen(found, time.monotonic() + _FRESH_FOR)
+            with self._lock:
+                self._seen[key] = _Seen(found, time.monotonic() + _FRESH_FOR)
             if time.monotonic() > until:
                 return
 
     def _forget(self, now: float) -> None:
         """Those that have not been looked at for a while: they have ended."""
-        if len(self._seen) > 1000:
-            self._seen = {key: seen for key, seen in self._seen.items() if seen.due_at > now - _KEPT_FOR}
+        with self._lock:
+            if len(self._seen) > 1000:
+                self._seen = {key: seen for key, seen in self._seen.items() if seen.due_at > now - _KEPT_FOR}
 
 
 @dataclass(frozen=True, slots=True)
