@@ -217,12 +217,14 @@ async def _record(work: SweepWork, adviser: LazyAdviser, ended: Sequence[Trial])
                 continue  # it was queued again while its results were read
             done.append(replace(trial, ended_at=trial.ended_at or change.now))
             work.context.records.trial(done[-1], work.search.goals, change.now)
-        record_means(work.context, work.id, work.search.spec, done, change.now)
+        whole = record_means(work.context, work.id, work.search.spec, done, change.now)
     work.context.reach("sweep-ended")
     for trial in done:
         if trial.job is not None:
             work.jobs.discard(trial.job)
         work.reader.forget(trial)
+    for first in whole:
+        work.curves.forget(first)
     await _hold_where_all_die(work)
     await adviser.tell(done)
     work.context.reach("sweep-told")
