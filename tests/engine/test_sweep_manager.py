@@ -322,6 +322,11 @@ def test_another_metric_judges_what_was_reported_before(live):
         assert values_of(room, sweep) == [1.0, 2.0, 3.0, 4.0]
         assert not (await edit(room, sweep, metrics=LOSS)).changed
 
+        await edit(room, sweep, metrics=[{"name": "acc"}], parameters=[{"name": "x", "values": ["1", "7"]}])
+        room.parts.sweeping.act(sweep.id, "resume")
+        await room.until(sweep, SweepState.FINISHED)
+        assert room.points(sweep) == ["1", "2", "3", "4", "7"]
+
     live(scenario)
 
 

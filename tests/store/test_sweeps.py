@@ -186,11 +186,25 @@ def test_the_same_work_is_found_in_any_sweep_once_it_is_complete(store):
     put(store, other, None, state=TrialState.FAILED, fingerprint="failed")
     put(store, other, (1.0, 1.0), state=TrialState.REUSED, fingerprint="reused")
 
-    found = store.sweeps.done_before("same")
+    found = store.sweeps.done_before("same", one.spec)
 
     assert found is not None
     assert (found.sweep, found.number, found.job, found.values) == (1, 1, 7, (1.0, 1.0))
-    assert store.sweeps.done_before("failed") is store.sweeps.done_before("reused") is None
+    assert store.sweeps.done_before("failed", one.spec) is store.sweeps.done_before("reused", one.spec) is None
+
+
+def test_the_same_work_is_not_found_where_it_is_judged_by_other_numbers(store):
+    older, newer = begin(store, "a"), begin(store, "b")
+    put(store, older, (1.0, 1.0), fingerprint="same")
+    put(store, newer, (5.0, 5.0), fingerprint="same")
+    with store.turn():  # as `dibs sweep edit` does
+        store.sweeps.change(replace(newer, spec=FASTEST))
+
+    found = store.sweeps.done_before("same", older.spec)
+
+    assert found is not None and found.sweep == older.id
+    assert store.sweeps.done_before("same", {"metrics": [{**METRICS[0], "take": "best"}]}) is None
+    assert store.sweeps.done_before("same", {"metrics": [{**METRICS[1], "target": 3.0}]}).sweep == newer.id
 
 
 def test_failed_trials_whose_jobs_wait_again_are_found(store):

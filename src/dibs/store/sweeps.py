@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -273,14 +273,18 @@ class SweepTable:
         )
         return {JobId(job): why for job, why in rows}
 
-    def done_before(self, fingerprint: str, of: SweepId | None = None) -> Trial | None:
-        """One that did the same work and has its values: of one sweep, or of any."""
+    def done_before(self, fingerprint: str, spec: Mapping[str, Any], of: SweepId | None = None) -> Trial | None:
+        """One that did the same work and has its values, by the same metrics as in this spec.
+
+        It is of one sweep, or of any. Another sweep's metrics may have been edited since its trial began.
+        """
         rows = self._ask(
-            f"select {_TRIAL} from trials where fingerprint = ? and state = 'complete'"
-            " and sweep = coalesce(?, sweep) order by sweep desc limit 1",
+            f"select (select spec from sweeps where id = trials.sweep), {_TRIAL} from trials"
+            " where fingerprint = ? and state = 'complete' and sweep = coalesce(?, sweep) order by sweep desc",
             (fingerprint, of),
         )
-        return _trial(rows[0]) if rows else None
+        wanted = _judged_by(spec)
+        return next((_trial(row) for its, *row in rows if its and _judged_by(json.loads(its)) == wanted), None)
 
     def of_point(self, sweep: SweepId, first: int, repeats: int) -> list[Trial]:
         """The trials of one point, of which this is the first; they have consecutive numbers."""
@@ -361,6 +365,15 @@ def _score(trial: Trial, goals: Sequence[Goal]) -> float | None:
 
 def goals_of(spec: Any) -> list[Goal]:
     return [metric.get("goal", "min") for metric in spec.get("metrics", ())]
+
+
+def _judged_by(spec: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Which numbers a sweep takes from what its trials report."""
+    found: list[tuple[str, ...]] = []
+    for metric in spec.get("metrics", ()):
+        take = metric.get("take", "last")
+        found.append((metric["name"], take, metric.get("goal", "min") if take == "best" else ""))
+    return found
 
 
 def _sweep(row: Sequence[Any]) -> Sweep:

@@ -152,9 +152,9 @@ class SweepManager:
             if point is not None:
                 commands.append(search.shown(point))
             await asyncio.sleep(0)
-        return DryRun(search.size, commands, cursor - len(commands), await self._reusable(search, new.request))
+        return DryRun(search.size, commands, cursor - len(commands), await self._reusable(search, new))
 
-    async def _reusable(self, search: Search, request: Request) -> Mapping[SweepId, int]:
+    async def _reusable(self, search: Search, new: NewSweep) -> Mapping[SweepId, int]:
         """How many of the first points an earlier sweep has run. What an adaptive search tries is not known."""
         found: Counter[SweepId] = Counter()
         if not search.spec.reuse or search.spec.method == "adaptive":
@@ -163,8 +163,10 @@ class SweepManager:
         cursor = 0
         while cursor < size:
             cursor, point = search.points.next(cursor, _AT_ONCE)
-            if point is not None and (before := self._table.done_before(search.fingerprint(point, request))):
-                found[before.sweep] += 1
+            if point is not None:
+                fingerprint = search.fingerprint(point, new.request)
+                if before := self._table.done_before(fingerprint, new.spec):
+                    found[before.sweep] += 1
             await asyncio.sleep(0)
         return found
 

@@ -42,7 +42,7 @@ class TrialStarter:
         self._drawn_from: object = None
         self._warm_to = 0  # the index up to which points were drawn, which is needed to detect duplicates
         self._first_free: int | None = None  # the trial number after the highest that a job has
-        self._tried: set[str] = set()  # fingerprints; of a sweep whose points were edited
+        self._tried: set[str] = set()  # the work of each trial; of a sweep whose points were edited
         self._tried_of: object = None
         self.left_out = 0  # consecutive points that the conditions exclude
 
@@ -166,7 +166,7 @@ class TrialStarter:
                 before = cursor
                 cursor, point = points.next(cursor, _LOOKED_AT)
                 self._warm_to = cursor
-                if point is not None and tried and self._fingerprint(point, sweep) in tried:
+                if point is not None and tried and self._work_at(point, sweep) in tried:
                     continue
                 if point is not None:
                     found.append(NextPoint(point, cursor))
@@ -182,17 +182,18 @@ class TrialStarter:
         return found
 
     def _tried_before(self, points: object) -> set[str]:
-        """The fingerprints of what an edited sweep tried before: it goes through its new points from the first."""
+        """The work that an edited sweep has done: it goes through its new points from the first."""
         work = self._work
         if self._tried_of is not points:
-            is_edited = work.search.spec.revision > 0
-            self._tried = {one.fingerprint for one in work.table.all_of(work.id)} if is_edited else set()
+            # A population may have equal points, each with a checkpoint of its own.
+            is_edited = work.search.spec.revision > 0 and work.search.spec.method != "population"
+            self._tried = {_work_of(one.fingerprint) for one in work.table.all_of(work.id)} if is_edited else set()
             self._tried_of = points
         return self._tried
 
-    def _fingerprint(self, point: Point, sweep: Sweep) -> str:
+    def _work_at(self, point: Point, sweep: Sweep) -> str:
         over = self._work.search.spec.over
-        return self._work.search.fingerprint({**point, over: "1"} if over else point, sweep.request)
+        return _work_of(self._work.search.fingerprint({**point, over: "1"} if over else point, sweep.request))
 
     def _is_exhausted(self, cursor: int) -> bool:
         size = self._work.search.points.size
@@ -252,7 +253,7 @@ class TrialStarter:
             study=following.study,
             repeat_of=number - following.repeat + 1 if following.repeat else None,
         )
-        before = work.table.done_before(trial.fingerprint, None if work.search.spec.reuse else work.id)
+        before = work.table.done_before(trial.fingerprint, sweep.spec, None if work.search.spec.reuse else work.id)
         if before is None:
             return trial
         return replace(
@@ -356,6 +357,11 @@ class TrialStarter:
                     trial = reopened(trial, trial.job)
                 work.context.records.trial(trial, work.search.goals, change.now)
         work.jobs |= {one.job for one in kept if one.job is not None and one.job not in hindered}
+
+
+def _work_of(fingerprint: str) -> str:
+    """A fingerprint without the names of metrics."""
+    return fingerprint.partition(" ")[0]
 
 
 def reopened(trial: Trial, job: JobId | None) -> Trial:
