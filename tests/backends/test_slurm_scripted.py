@@ -1,15 +1,16 @@
 """What a Slurm says that nobody can be asked to be: commands that print what they are told."""
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from dibs.backends.protocol import AttemptRef, Observed, Phase, Submission
+from dibs.backends.protocol import AttemptRef, Observed, Phase, Resources, Submission
 from dibs.backends.slurm.backend import SlurmBackend, SlurmSettings
 from dibs.backends.slurm.controller import Commands
 from dibs.backends.slurm.squeue import _COLUMNS
-from dibs.errors import BackendSilent
+from dibs.errors import BackendRefused, BackendSilent
 from dibs.model.jobs import Cause
 from dibs.supervise.folder import encode_record
 
@@ -180,3 +181,31 @@ def test_a_mark_stays_in_the_name_though_comments_came_back(tmp_path: Path):
     backend.submit([a_submission(there, 2, "train")])  # a site may rewrite this one's comment while it runs
 
     assert "--job-name=train.dibs-q1-2.1" in (there / "given").read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "books", "is_refused"),
+    [
+        (
+            "Physics",
+            "physics-ml|\nphysics-ml|physics\nphysics|root\nroot|",
+            False,
+        ),  # a list stands for the parts of its accounts
+        ("biology", "physics-ml|\nphysics-ml|physics\nphysics|root\nroot|", True),
+        ("biology", "physics-ml|physics", False),  # not all is shown to us
+    ],
+)
+def test_a_partition_is_open_to_the_parts_of_an_account(
+    tmp_path: Path, allowed: str, books: str, is_refused: bool
+):
+    there = tmp_path / "there"
+    backend = scripted(there)
+    config = "AccountingStorageType = accounting_storage/slurmdbd"
+    partition = f"PartitionName=gpu Default=YES MaxTime=UNLIMITED State=UP AllowAccounts={allowed}"
+    command_says(there, "scontrol", f"case $* in *partition*) echo '{partition}';; *) echo '{config}';; esac")
+    command_says(there, "sacctmgr", f"echo '{books}'")
+    command_says(there, "sbatch", "echo 'sbatch: Job 1 to start at 1 using 1 processors on nodes n1' >&2")
+    wanted = Resources(options=(("account", "physics-ml"),))
+
+    with pytest.raises(BackendRefused, match="closed to the account") if is_refused else contextlib.nullcontext():
+        backend.check(wanted)

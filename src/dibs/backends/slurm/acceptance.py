@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 
 from dibs.backends.protocol import BackendProspect, Node, Resources
 from dibs.backends.slurm.controller import last_line
@@ -43,9 +43,12 @@ def refuse_too_long(time_limit: float, partitions: Sequence[Partition]) -> None:
     )
 
 
-def refuse_closed(account: str, partitions: Sequence[Partition]) -> None:
-    """Refuse partitions of which none admits this account. Slurm takes such a job and lets it wait for ever."""
-    if not partitions or any(one.admits(account) for one in partitions):
+def refuse_closed(account: str, line: Set[str], partitions: Sequence[Partition]) -> None:
+    """Refuse partitions of which none admits this account, which stands in this line of accounts.
+
+    Slurm takes such a job and lets it wait for ever.
+    """
+    if not partitions or any(one.admits(line) for one in partitions):
         return
     named = f"the account {account}" if account else "a user without an account"
     raise BackendRefused(

@@ -123,10 +123,11 @@ class SlurmBackend:
                 raise refusal(text, asked, _types(nodes), much)
         if wanted.time_limit is not None:
             acceptance.refuse_too_long(wanted.time_limit, where)
-        if any(one.accounts is not None or one.not_accounts - {""} for one in where):
+        if any(one.accounts is not None or one.not_accounts for one in where):
             account = dict(whole.options).get("account") or self._controller.default_account()
-            if account is not None:
-                acceptance.refuse_closed(account, where)
+            line = None if account is None else self._controller.with_parents(account)
+            if account is not None and line is not None:
+                acceptance.refuse_closed(account, line, where)
         if where and not any(one.is_up for one in where):
             return acceptance.not_yet("its partition starts no jobs now")
         return found or acceptance.not_yet("the nodes that it needs are down or drained")

@@ -236,6 +236,24 @@ class Controller:
             return answer.decode("utf-8", "replace").strip() or None
         return None
 
+    def with_parents(self, account: str) -> frozenset[str] | None:
+        """This account and all that it is a part of; None where that is not known."""
+        found = [account.lower()]
+        if not self.config().has_accounts:
+            return frozenset(found)
+        try:
+            asked = ["-nP", "show", "associations", "format=Account,ParentName"]
+            lines = self._commands.ask("sacctmgr", asked, is_vital=False).decode("utf-8", "replace").splitlines()
+        except (SlurmRefused, BackendMissing, BackendSilent):
+            return None
+        pairs = {(own, parent) for own, _, parent in (line.strip().partition("|") for line in lines)}
+        while found[-1] != "root":
+            parents = {parent for own, parent in pairs if own == found[-1] and parent}  # a user's has none
+            if len(parents) != 1 or not parents.isdisjoint(found):
+                return None  # not shown to us, or another one in each of several clusters
+            found += parents
+        return frozenset(found)
+
     def booked(self, numbers: Iterable[str]) -> list[SqueueRow]:
         """What Slurm's accounting has of jobs that it does not know any more; nothing where there is none."""
         try:

@@ -1,7 +1,7 @@
 """Nodes as `sinfo` shows them, in columns of fixed width as for `squeue`, and partitions as `scontrol` does."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from dibs.backends.protocol import Node, NodeGpus
@@ -103,8 +103,9 @@ class Partition:
     accounts: frozenset[str] | None = None  # that may use it; None: all but those of `not_accounts`
     not_accounts: frozenset[str] = frozenset()
 
-    def admits(self, account: str) -> bool:
-        return account not in self.not_accounts if self.accounts is None else account in self.accounts
+    def admits(self, accounts: Set[str]) -> bool:
+        """Whether it admits one of these. A list of Slurm's stands for the parts of its accounts too."""
+        return not accounts & self.not_accounts if self.accounts is None else bool(accounts & self.accounts)
 
 
 def parse_partitions(output: bytes) -> tuple[Partition, ...]:
@@ -122,8 +123,8 @@ def parse_partitions(output: bytes) -> tuple[Partition, ...]:
                     cells.get("Default") == "YES",
                     longest,
                     is_up,
-                    None if allowed == "ALL" else frozenset(allowed.split(",")),
-                    frozenset(denied.split(",")),
+                    None if allowed == "ALL" else frozenset(allowed.lower().split(",")),
+                    frozenset(filter(None, denied.lower().split(","))),
                 )
             )
     return tuple(found)
