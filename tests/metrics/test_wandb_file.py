@@ -5,6 +5,7 @@ import os
 import struct
 import subprocess
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,22 @@ def test_the_result_is_that_of_the_summary_as_in_sweeps_of_wandb(tmp_path):
 
     assert [(one.step, one.values) for one in reports] == [(1, {"loss": 0.5}), (2, {"acc": 1.0})]
     assert results.result().values == (0.125, 1.0)
+
+
+def test_skimming_finds_the_same_result_and_keeps_no_steps(tmp_path):
+    steps = (history(step, loss=abs(step - 1500) + 1, acc=step) for step in range(3000))
+    found = [str(run_file(tmp_path, log_of(*steps, history(3000, loss=float("nan")))))]
+    skimming, reading = (WandbResults(["loss", "acc"], lambda: found, {"loss": "min"}) for _ in range(2))
+
+    tracemalloc.start()
+    skimming.skim()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    reading.read()
+
+    assert skimming.result() == reading.result()
+    assert skimming.result().values == (1.0, 2999.0)
+    assert most < 300_000  # bytes; the steps have 2 million
 
 
 def test_a_metric_that_is_no_number_or_missing_is_said(tmp_path):

@@ -7,7 +7,7 @@ another number. The result is the last value of a metric that is reported repeat
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from dibs.dataclass import dataclass
@@ -21,6 +21,7 @@ from dibs.metrics.lines import (
     read_object,
 )
 from dibs.metrics.patterns import LogPattern, shown_pattern
+from dibs.metrics.scalar import Scalar
 from dibs.metrics.wandb_file import WandbFile
 
 _SHOWN = 60  # letters of a written value, in a message
@@ -218,25 +219,41 @@ class WandbResults:
 
     def read(self) -> list[Report]:
         """The new reports."""
-        for path in self._find():
-            if path not in self._files and len(self._files) < _MOST_RUNS:
-                self._files[path] = WandbFile(path)
         steps: dict[int | None, dict[str, float]] = {}
-        for file in self._files.values():
-            for scalar in file.scalars(math.inf):
-                if scalar.tag in self._names:
-                    steps.setdefault(scalar.step, {})[scalar.tag] = scalar.value
-        tally = TrialTally(self._names, bests=self._bests)
-        tally.take(self._best)
+        for scalar in self._scalars(self._names):
+            steps.setdefault(scalar.step, {})[scalar.tag] = scalar.value
+        tally = self._tally()
         found = [
             tally.take({**values, **({} if step is None else {STEP: step})}) for step, values in steps.items()
         ]
-        self._best = {name: tally.best(name) for name in self._bests if tally.has(name)}
+        self._keep(tally)
         return [report for report in found if report is not None]
 
     def skim(self) -> None:
-        """Read on for the result only."""
-        self.read()
+        """Read on for the result only: millions of steps would fill the memory."""
+        tally = self._tally()
+        for scalar in self._scalars(self._bests):  # the last values are kept by the files
+            tally.take({scalar.tag: scalar.value})
+        self._keep(tally)
+
+    def _scalars(self, names: Container[str]) -> Iterator[Scalar]:
+        """The new ones with these names."""
+        for path in self._find():
+            if path not in self._files and len(self._files) < _MOST_RUNS:
+                self._files[path] = WandbFile(path)
+        for file in self._files.values():
+            for scalar in file.scalars(math.inf):
+                if scalar.tag in names:
+                    yield scalar
+
+    def _tally(self, hint: str = "") -> TrialTally:
+        """With the best values so far."""
+        tally = TrialTally(self._names, hint, self._bests)
+        tally.take(self._best)
+        return tally
+
+    def _keep(self, tally: TrialTally) -> None:
+        self._best = {name: tally.best(name) for name in self._bests if tally.has(name)}
 
     def finish(self) -> None:
         """A record is complete or not there."""
@@ -244,8 +261,7 @@ class WandbResults:
     def result(self) -> Result:
         """The result of the trial, after its last record."""
         hint = "" if self._files else "; the program wrote no file of W&B: does it call wandb.init?"
-        tally = TrialTally(self._names, hint, self._bests)
-        tally.take(self._best)
+        tally = self._tally(hint)
         for file in self._files.values():
             tally.take({**file.logged, **file.summary})
         return tally.result()
