@@ -11,7 +11,7 @@ from dibs.inputs.wishes import apply_wishes
 from dibs.model.jobs import Command, Request
 from dibs.sweeps.space import Choice, Range
 from dibs.sweeps.spec import Metric, ResultSource, read_spec
-from dibs.sweeps.sweepfile import read_sweep_file
+from dibs.sweeps.sweepfile import read_sweep_file, read_sweep_values
 
 DATA = Path(__file__).parent.parent / "data" / "sweeps"
 SMALL = "command: train {lr}\nparameters:\n  lr: [1, 2]\n"
@@ -38,6 +38,21 @@ def test_a_file_says_all_that_a_sweep_has():
     assert spec.results == ResultSource("log", r"val_loss=(\S+)")
     assert spec.name == "first try"
     assert wishes == {"num_gpus": "1", "vram": "8G", "time": "2h", "env": {"SEED": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("said", "metric"),
+    [
+        ({"metric": "acc:max"}, Metric("acc", "max")),
+        ({"metric": "acc:max:best"}, Metric("acc", "max", "best")),
+        ({"metric": "acc", "goal": "max"}, Metric("acc", "max")),
+        ({"metric": "acc"}, Metric("acc", "min")),
+    ],
+)
+def test_a_metric_is_said_as_on_the_command_line(said, metric):
+    given, _ = read_sweep_values({"command": "echo {x}", "parameters": {"x": [1]}, **said}, "dibs.sweep")
+
+    assert read_spec(given).metrics == (metric,)
 
 
 def test_the_wishes_of_a_file_are_those_of_a_job():

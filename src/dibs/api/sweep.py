@@ -176,7 +176,8 @@ def sweep(
 
     `what` is a line for the shell, words, or a sweep file (a path that ends with .yaml or .yml). `parameters` and
     `search` are as in a file: ranges as text, lists of values, and its other keys (`method`, `seed`, `pruner`,
-    `parallel`, `where`, ...). The other keywords are wishes of each trial's job.
+    `parallel`, `where`, ...). `metric` is as on the command line: `loss`, `acc:max`, `acc:max:best`.
+    The other keywords are wishes of each trial's job.
     """
     spec, defaults = _spec_and_defaults(
         what,

@@ -16,7 +16,7 @@ from typing import Any
 
 from dibs.errors import BadInput
 from dibs.sweeps.space import Choice, Parameter, Range, condition_of, parse_parameter, value_of
-from dibs.sweeps.spec import parameter_object, read_parameter
+from dibs.sweeps.spec import parameter_object, parse_metric, read_parameter
 from dibs.sweeps.wandb import is_of_wandb, read_wandb
 from dibs.sweeps.yamltext import YamlBool, read_yaml
 
@@ -136,11 +136,10 @@ class _SweepFile:
         return parameter
 
     def _metrics(self, rest: dict[str, Any]) -> dict[str, Any]:
-        """`metrics` as in JSON, or, for a single one, `metric: val_loss` and `goal: min`."""
+        """`metrics` as in JSON, or, for a single one, `metric: val_loss:min`, also with `goal: min`."""
         if "metric" in rest:
-            metric = {"name": self._text(rest.pop("metric"), "metric")}
-            if "goal" in rest:
-                metric["goal"] = self._text(rest.pop("goal"), "goal")
+            goal = self._text(rest.pop("goal"), "goal") if "goal" in rest else None
+            metric = parse_metric(self._text(rest.pop("metric"), "metric"), goal)
             metric |= {key: rest.pop(key) for key in ("take", "target") if key in rest}
             return {"metrics": [self._with_target(metric)]}
         if "metrics" not in rest:
