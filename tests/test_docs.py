@@ -322,9 +322,32 @@ def test_every_key_of_a_job_and_every_address_is_in_the_page_of_the_api() -> Non
         assert address.replace("{number}", "17") in page, address
     for shape in (
         *(responses.WholeJob, responses.AttemptObject, Status, responses.ReasonObject),
-        requests.NewJob,
+        *(requests.NewJob, requests.SweepAct),
     ):
         assert [key for key in shape.__annotations__ if f"`{key}`" not in page and f'"{key}"' not in page] == []
+
+
+def test_every_key_of_a_sweep_is_in_the_page_of_the_api() -> None:
+    from dibs.sweeps.spec import parameter_object, read_parameter, read_spec, spec_object
+
+    curve = {"name": "z", "distribution": "beta", "a": 1, "b": 2}
+    parameters = [
+        {"name": "x", "values": ["1", "2"], "weights": [0.25, 0.75]},
+        {"name": "y", "low": 0, "high": 1},
+        curve,
+    ]
+    metric = {"name": "loss", "goal": "min", "take": "best", "target": 0.1}
+    spec = spec_object(
+        read_spec({"command": "echo {x}", "parameters": parameters[:1], "method": "random", "samples": 2})
+    )
+    shown = (DOCS / "api.md").read_text().partition("A spec has")[2].partition("```")[0]
+
+    keys = (
+        {key for each in parameters for key in parameter_object(read_parameter(each))}
+        | spec.keys()
+        | metric.keys()
+    )
+    assert {key for key in keys if f"`{key}`" not in shown} == set()
 
 
 def test_every_reason_and_error_code_is_documented() -> None:
