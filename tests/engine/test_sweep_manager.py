@@ -123,6 +123,16 @@ def test_a_sweep_whose_conditions_leave_out_everything_is_held_and_says_why(live
     live(scenario)
 
 
+def test_a_search_that_has_drawn_every_point_is_finished(live, few):
+    async def scenario(room: Room) -> None:
+        x = {"name": "x", "values": ["1", "2"], "weights": [0.9, 0.1]}
+        sweep = room.add("true {x}", x, method="random", samples=10, seed=1)
+        done = await room.until(sweep, SweepState.FINISHED, SweepState.HELD)
+        assert (done.state, done.why, sorted(room.points(sweep))) == (SweepState.FINISHED, "", ["1", "2"])
+
+    live(scenario)
+
+
 def test_points_that_are_far_apart_are_found(live, few):
     async def scenario(room: Room) -> None:
         sweep = room.add(where=["x % 1999 == 0"], parallel=2)

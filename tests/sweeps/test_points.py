@@ -190,6 +190,27 @@ def test_drawn_points_are_distinct_also_where_there_are_few(seed):
     assert sum(point["n"] != "4" for point in points) == 3
 
 
+def test_draws_of_few_values_have_an_end():
+    x = {"name": "x", "values": ["1", "2", "3"], "weights": [0.9, 0.1, 0.0]}
+    points = Points(a_sweep([x], method="random", samples=10, seed=1))
+    assert not points.is_end(0)
+
+    found = all_of(points, 100)
+
+    assert sorted(str(point["x"]) for point in found) == ["1", "2"]
+    last = max(index for index in range(100) if points.at(index) is not None)
+    assert not points.is_end(last) and points.is_end(last + 1)
+
+
+def test_a_population_may_begin_with_equal_points():
+    metric = [{"name": "a", "goal": "max"}]
+    spec = a_sweep([values("x", "1", "2")], method="population", population=4, samples=8, metrics=metric)
+    points = Points(spec)
+
+    assert len(all_of(points, 10)) == 10
+    assert not points.is_end(10)
+
+
 def test_random_choices_are_drawn_without_repetition():
     spec = a_sweep([values("a", *"12345"), values("b", *"12345")], method="random", samples=25, seed=8)
 

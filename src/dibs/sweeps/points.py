@@ -1,10 +1,11 @@
 """The points of a grid or random sweep by their index, computed one at a time."""
 
 import hashlib
+import math
 
 from dibs.sweeps.conditions import Constraints
 from dibs.sweeps.grid import Grid, Permutation
-from dibs.sweeps.space import Point
+from dibs.sweeps.space import Choice, Parameter, Point
 from dibs.sweeps.spec import Spec
 
 
@@ -29,11 +30,19 @@ class Points:
             self._order = Permutation(self._grid.size, spec.seed)
         self._drawn: dict[bytes, int] = {}  # the first index of each point that was drawn so far
         self._drawn_to = 0
+        self._has_equals = spec.method == "population"  # its members with equal points differ in their checkpoints
+        self._most = None if None in counts else math.prod(map(_drawable, spec.parameters))  # different draws
+        self._last: int | None = None  # the index of the last point that differs from all before
 
     @property
     def size(self) -> int | None:
         """The number of indexes, including those that give no point; None where there is no end."""
         return self._grid.size if self._grid else None
+
+    def is_end(self, index: int) -> bool:
+        """Whether it is known that there is no point from this index on."""
+        end = self.size if self._last is None else self._last + 1
+        return end is not None and index >= end
 
     def at(self, index: int) -> Point | None:
         """The index-th point; None where `where` excludes it or an earlier index has the same point."""
@@ -75,13 +84,19 @@ class Points:
         return point if self._constraints.allow(point) else None
 
     def _of_draw(self, index: int) -> Point | None:
+        point = self._draw(index)
+        is_wanted = self._has_equals or self._is_new(point, index)
+        return point if is_wanted and self._constraints.allow(point) else None
+
+    def _is_new(self, point: Point, index: int) -> bool:
         # Only the earlier draws tell whether a point was drawn before; a search makes few of them.
         for earlier in range(self._drawn_to, index):
             self._drawn.setdefault(_key(self._draw(earlier)), earlier)
         self._drawn_to = max(self._drawn_to, index)
-        point = self._draw(index)
         is_new = self._drawn.setdefault(_key(point), index) == index
-        return point if is_new and self._constraints.allow(point) else None
+        if self._last is None and len(self._drawn) == self._most:
+            self._last = max(self._drawn.values())
+        return is_new
 
     def _draw(self, index: int) -> Point:
         point: Point = {}
@@ -90,6 +105,13 @@ class Points:
             share = _share(self._seed, index, parameter.name)
             point[parameter.name] = parameter.value_of(share) if is_active else None
         return point
+
+
+def _drawable(parameter: Parameter) -> int:
+    """How many different values are drawn."""
+    if isinstance(parameter, Choice) and parameter.weights:
+        return sum(weight > 0 for weight in parameter.weights)
+    return parameter.count or 1
 
 
 def _share(seed: int, index: int, name: str) -> float:

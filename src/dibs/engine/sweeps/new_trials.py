@@ -196,8 +196,7 @@ class TrialStarter:
         return _work_of(self._work.search.fingerprint({**point, over: "1"} if over else point, sweep.request))
 
     def _is_exhausted(self, cursor: int) -> bool:
-        size = self._work.search.points.size
-        return self.left_out >= MOST_LEFT_OUT or (size is not None and cursor >= size)
+        return self.left_out >= MOST_LEFT_OUT or self._work.search.points.is_end(cursor)
 
     def is_exhausted(self, sweep: Sweep) -> bool:
         """Whether there are no more points."""
