@@ -202,13 +202,15 @@ def test_draws_of_few_values_have_an_end():
     assert not points.is_end(last) and points.is_end(last + 1)
 
 
-def test_a_population_may_begin_with_equal_points():
+def test_a_population_begins_with_equal_points_only_where_there_are_few():
     metric = [{"name": "a", "goal": "max"}]
     spec = a_sweep([values("x", "1", "2")], method="population", population=4, samples=8, metrics=metric)
     points = Points(spec)
 
-    assert len(all_of(points, 10)) == 10
-    assert not points.is_end(10)
+    found = [point for index in range(1002) if (point := points.at(index)) is not None]
+
+    assert sorted(str(point["x"]) for point in found[:2]) == ["1", "2"]
+    assert len(found) == 4 and not points.is_end(1002)
 
 
 def test_random_choices_are_drawn_without_repetition():

@@ -8,6 +8,8 @@ from dibs.sweeps.grid import Grid, Permutation
 from dibs.sweeps.space import Choice, Parameter, Point
 from dibs.sweeps.spec import Spec
 
+_EQUAL_FROM = 1000  # draws, after which there are hardly other points
+
 
 class Points:
     """The points number 0, 1, 2 and so on: the same for the same spec and seed, everywhere.
@@ -31,7 +33,8 @@ class Points:
         self._drawn: dict[bytes, int] = {}  # the first index of each point that was drawn so far
         self._drawn_to = 0
         self._has_equals = spec.method == "population"  # its members with equal points differ in their checkpoints
-        self._most = None if None in counts else math.prod(map(_drawable, spec.parameters))  # different draws
+        has_end = None not in counts and not self._has_equals
+        self._most = math.prod(map(_drawable, spec.parameters)) if has_end else None  # different draws
         self._last: int | None = None  # the index of the last point that differs from all before
 
     @property
@@ -85,7 +88,7 @@ class Points:
 
     def _of_draw(self, index: int) -> Point | None:
         point = self._draw(index)
-        is_wanted = self._has_equals or self._is_new(point, index)
+        is_wanted = self._is_new(point, index) or (self._has_equals and index >= _EQUAL_FROM)
         return point if is_wanted and self._constraints.allow(point) else None
 
     def _is_new(self, point: Point, index: int) -> bool:
