@@ -203,7 +203,7 @@ class Queue:
         self.environment = {
             **kept,
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-            "XDG_CONFIG_HOME": str(scratch / "config"),  # not with the settings of whoever makes them
+            "XDG_CONFIG_HOME": str(scratch / "config"),  # not with the settings of the user who makes them
             "DIBS_STATE": str(self.state),
             "DIBS_LEASES": str(scratch / "leases"),
             "DIBS_PROBE": f"fake:{cards}",

@@ -63,7 +63,7 @@ def standings(cluster: Cluster) -> list[ClusterStanding]:
 
 
 def running_jobs(cluster: Cluster) -> list[str]:
-    """The names of the jobs that run there, whoever submitted them; none where the controller does not answer."""
+    """The names of the jobs that run there, of all users; none where the controller does not answer."""
     try:
         answer = slurm.ask(HostCaller(cluster.ssh), cluster, "squeue", "-h", "-r", "-t", "running", "-o", "%j")
     except DibsError:

@@ -25,7 +25,7 @@ NO_FOLDER = 72  # exit statuses: nothing was started
 FENCED = 73
 
 _LOOK_EVERY = 2.0  # seconds between two looks at who started us
-_LONGEST_CANCEL = 10.0  # seconds; a controller that does not answer keeps nobody waiting
+_LONGEST_CANCEL = 10.0  # seconds; a controller that does not answer delays the end by this at most
 _PAUSES = (1.0, 5.0, 30.0)  # seconds; too many processes or a full disk may pass
 _NOT_POSSIBLE = "its supervisor could not start it: too many processes, or a full disk?"
 # What a batch system tells its jobs. What was captured where the job was submitted is about another job.

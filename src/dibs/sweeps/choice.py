@@ -1,4 +1,4 @@
-"""The search that fits what is known of a sweep, where nobody has said which."""
+"""The search that fits what is known of a sweep, where none is named."""
 
 import os
 from collections.abc import Mapping

@@ -157,7 +157,7 @@ class Config:
 
     kill_wait: float  # seconds between TERM and KILL
     largest_array: int
-    has_accounts: bool  # somebody counts for accounts
+    has_accounts: bool  # the site counts usage for accounts
 
 
 class Controller:

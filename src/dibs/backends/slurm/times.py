@@ -26,7 +26,7 @@ def times(
     began = _number(record, "began")
     if began is None:
         return given, taken
-    seconds = _number(record, "seconds")  # by a clock that nobody sets
+    seconds = _number(record, "seconds")  # by a clock that is never set
     ended = _number(record, "ended") if seconds is None else began + seconds
     shift = 0.0
     if given is not None and began < given - _COARSE:

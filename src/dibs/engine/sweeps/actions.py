@@ -171,7 +171,7 @@ class SweepChanges:
 async def edit(context: SweepContext, number: SweepId, changes: SweepChanges) -> ActionResult:
     """Change what a sweep searches. What its trials have reported is judged by the metrics that it has then.
 
-    It is one change: nobody sees new metrics with old values.
+    It is one change: no reader sees new metrics with old values.
     """
     if changes.is_empty:
         raise BadInput("there is nothing to change", remedy="give samples, parallel, metrics, parameters or where")
