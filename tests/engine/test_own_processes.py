@@ -49,6 +49,29 @@ def test_the_record_of_its_attempt_tells(
     assert is_of_a_running_job(process_in(folder)) is is_ours
 
 
+def test_a_process_whose_supervisor_was_killed_counts_only_while_a_claim_is_held_for_it(
+    tmp_path: Path, process_in: Callable[[Path], int]
+):
+    """As of docker, whose processes inherit no lock: without a claim nothing else would keep its card."""
+    folder = tmp_path / "attempts" / "0" / "1.1"
+    folder.mkdir(parents=True)
+    os.mkfifo(tmp_path / "4711-abc")
+    with ended_at_exit("sleep", "600") as (shim, _):
+        record = {"v": 1, "state": "running", "shim": shim, "control": "4711-abc"}
+        (folder / "record").write_bytes(encode_record(record))
+        pid = process_in(folder)
+
+        assert not is_of_a_running_job(pid)  # another process has the number of the shim
+        assert is_of_a_running_job(pid, leased=[str(folder)])
+    fifo = os.open(tmp_path / "4711-abc", os.O_RDWR)
+    with ended_at_exit("sleep", "600", pass_fds=[fifo]) as (shim, _):
+        (folder / "record").write_bytes(encode_record({**record, "shim": shim}))
+
+        assert is_of_a_running_job(pid)
+    assert not is_of_a_running_job(pid)
+    os.close(fifo)
+
+
 def running_attempt(tmp_path: Path) -> Path:
     folder = tmp_path / "attempts" / "0" / "1.1"
     folder.mkdir(parents=True)

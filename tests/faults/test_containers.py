@@ -4,6 +4,7 @@ Docker's processes are below its own daemon and inherit no lock of ours; podman'
 counts only once it has been seen to fail: the plants at the end are bugs that these checks see.
 """
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -53,6 +54,10 @@ class Site:
     @property
     def names(self) -> list[str]:
         return self._engines.names(self.engine)
+
+    @property
+    def path_of_nvidias_hook(self) -> str:
+        return self._engines.path_of_nvidias_hook
 
     def job(self, number: int) -> dict[str, Any]:
         return self.world.client().job(number)
@@ -151,6 +156,32 @@ def test_a_container_that_outlives_all_of_ours_has_its_card_locked_again(site: S
 
     assert (killed["state"], other["state"]) == ("cancelled", "succeeded")
     site.assert_nothing_is_left()
+
+
+def test_a_container_that_outlives_all_of_ours_is_seen_on_its_card_before_a_daemon_starts(
+    docker_site: Site, tmp_path: Path
+) -> None:
+    site = docker_site
+    card = {"index": 0, "uuid": "GPU-1", "name": "A card", "memory_total": 1 << 30, "processes": []}
+    site.world.environ["DIBS_PROBE"] = f"fake:{tmp_path}/cards.json"
+    path = f"{site.path_of_nvidias_hook}:{site.world.environ['PATH']}"
+    site.world.environ["PATH"] = path
+    (tmp_path / "cards.json").write_text(json.dumps([card]))
+    site.start()
+    pid = min(numbers_inside(site.folder))
+    (tmp_path / "cards.json").write_text(json.dumps([{**card, "processes": [{"pid": pid, "memory": 1 << 20}]}]))
+    (held,) = json.loads(site.world.dibs("gpus", "--json").stdout)
+
+    site.kill("daemon", "shim", "client")
+    wait_until(lambda: not _is_alive(record_of(site.folder)["pid"]))  # type: ignore[index]
+    (busy,) = json.loads(site.world.dibs("gpus", "--json").stdout)
+    run = site.world.dibs("run", "--no-wait", "--gpus", "0", "--", "true")
+
+    assert site.lives
+    assert (held["state"], held["foreign"]) == ("held", [])
+    assert (busy["state"], [one["pid"] for one in busy["foreign"]]) == ("busy", [pid])
+    assert "GPU 0 is busy" in run.stderr, run
+    site.go()
 
 
 def test_the_end_of_the_engines_client_ends_the_container(site: Site) -> None:

@@ -1,5 +1,10 @@
 """Whether a process belongs to a dibs job of any engine, and to which attempt."""
 
+import os
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Any
+
 from dibs.gpus.processes import attempt_folder_of, dibs_job_of
 from dibs.leases.held_claims import inherited_claims
 from dibs.supervise.folder import parent_of, record_of
@@ -27,11 +32,14 @@ def _inherited_by(pid: int) -> str:
     return next(filter(None, folders), "")
 
 
-def is_of_a_running_job(pid: int) -> bool:
+def is_of_a_running_job(pid: int, leased: Collection[str] = ()) -> bool:
     """False for a process that outlived its job; a process that names a job but no attempt counts as running.
 
-    So does one whose folder does not answer. The processes of other users cannot be looked into: for these the
-    answer is no.
+    It is false as well for one whose supervisor was killed and that has no lock of a claim, as those that docker
+    starts: nothing else would keep its card. `leased` are the folders of attempts whose claims are held.
+
+    A process whose folder does not answer counts as running. The processes of other users cannot be looked into:
+    for these the answer is no.
     """
     folder = attempt_of(pid)
     if folder is None:
@@ -41,4 +49,23 @@ def is_of_a_running_job(pid: int) -> bool:
     except TimeoutError:
         return True
     # None where the folder was used again or removed.
-    return record is not None and record.get("state") != "ended"
+    if record is None or record.get("state") == "ended":
+        return False
+    return folder in leased or _is_supervised(record) or bool(inherited_claims(pid))
+
+
+def _is_supervised(record: Mapping[str, Any]) -> bool:
+    """Whether the shim of a record lives. It has its FIFO open, whose name is not used again.
+
+    The lock of the record would tell too, but who tries it holds it for a moment: an engine that looks then
+    would see a shim.
+    """
+    if "control" not in record or "shim" not in record:
+        return True
+    name, fds = os.path.basename(str(record["control"])), f"/proc/{record['shim']}/fd"
+    with suppress(OSError):
+        for number in os.listdir(fds):
+            with suppress(OSError):  # it was closed meanwhile
+                if os.path.basename(os.readlink(f"{fds}/{number}")).removesuffix(" (deleted)") == name:
+                    return True
+    return False

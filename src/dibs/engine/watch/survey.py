@@ -144,7 +144,7 @@ def _without_claim(
 
     def is_ours(pid: int) -> bool:
         is_astray = (folder := attempt_of(pid)) in folders and folder not in here
-        return not is_astray and is_of_a_running_job(pid)
+        return not is_astray and is_of_a_running_job(pid, here)
 
     claimers = {holder.user for holder in holders} - {user}
     foreign = foreign_processes(card, is_ours, pid_is_alive, rules or DEFAULT_BUSY_RULES)
