@@ -13,6 +13,7 @@ import json
 import os
 
 TYPE_CHECKING = False
+_IS_FORKED = globals().get("_IS_FORKED", False)  # set by a warm process (supervise/warm/job.py)
 if TYPE_CHECKING:
     from typing import Any
 
@@ -212,7 +213,7 @@ def _end(status: int) -> None:
     import io
     import threading
 
-    if not gc.get_freeze_count():  # it was not forked
+    if not _IS_FORKED:
         sys.exit(status)
     with_own = gc.get_objects()  # less those of the warm process
     try:

@@ -14,6 +14,7 @@ import io
 import os
 import sys
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 from dibs.supervise.warm.python_line import CODE, MODULE, PythonLine
@@ -49,6 +50,7 @@ class Parent:
     place: int  # of the job's own folder in `sys.path`
     collects: bool  # whether the garbage collector is on
     title: "ProcessTitle"
+    work: CodeType | None  # the script that runs functions, compiled: half of what a short call takes
 
 
 def set_streams(actions: list[Any]) -> None:
@@ -82,7 +84,7 @@ def begin(born: ForkInputs, parent: Parent) -> None:
     atexit.register(gc.unfreeze)
     if parent.collects:
         gc.enable()
-    sys.modules["runpy"] = _Runner(born.line, parent.place)  # type: ignore[assignment]
+    sys.modules["runpy"] = _Runner(born.line, parent)  # type: ignore[assignment]
 
 
 def _set_environment(wanted: dict[bytes, bytes], parent: Parent) -> None:
@@ -169,9 +171,10 @@ def _renew_modules() -> None:
 class _Runner:
     """Stands where Python looks for `runpy`, once: it is asked for the function that runs a module."""
 
-    def __init__(self, line: PythonLine, place: int) -> None:
+    def __init__(self, line: PythonLine, parent: Parent) -> None:
         self._line = line
-        self._place = place
+        self._place = parent.place
+        self._work = parent.work
         self._before = sys.modules.get("runpy")
         self._path = len(sys.path)
 
@@ -190,6 +193,8 @@ class _Runner:
             import runpy
 
             return _call_module(runpy, target)
+        if self._work is not None and target == self._work.co_filename:
+            return _call_work(self._work)
         return _call_code(self._line.target) if kind == CODE else _call_script(self._line)
 
 
@@ -223,15 +228,26 @@ def _call_code(code: bytes) -> Any:
             compiled = compile(text, "<string>", "exec", dont_inherit=True)
             by_code = hasattr(linecache, "_interactive_cache")  # by their name in the first ones
             linecache._register_code(compiled if by_code else "<string>", text, "<string>")  # type: ignore[attr-defined]
-            call = ctypes.pythonapi.PyEval_EvalCode
-            call.restype = ctypes.py_object
-            call.argtypes = [ctypes.py_object] * 3
-            variables = vars(sys.modules["__main__"])
-            return functools.partial(call, compiled, variables, variables)
+            return _call_compiled(compiled)
     call.restype = ctypes.c_int
     call.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
     call.errcheck = _fail  # type: ignore[assignment]
     return functools.partial(call, code + b"\n", None)
+
+
+def _call_compiled(code: CodeType) -> Any:
+    call = ctypes.pythonapi.PyEval_EvalCode
+    call.restype = ctypes.py_object
+    call.argtypes = [ctypes.py_object] * 3
+    variables = vars(sys.modules["__main__"])
+    return functools.partial(call, code, variables, variables)
+
+
+def _call_work(code: CodeType) -> Any:
+    main = vars(sys.modules["__main__"])
+    main["__file__"] = code.co_filename
+    main["_IS_FORKED"] = True
+    return _call_compiled(code)
 
 
 def _call_script(line: PythonLine) -> Any:

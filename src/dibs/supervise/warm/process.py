@@ -18,6 +18,7 @@ import stat
 import sys
 import time
 import traceback
+from types import CodeType
 from typing import Any
 
 from dibs.supervise.command import AttemptDescriptors, reap, start
@@ -36,6 +37,7 @@ _LATER = {"torch": ("torch._dynamo",)}
 # The folder of the script that runs a function (api/work.py), and what that imports.
 _CALLS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "api")
 _FOR_CALLS = ("json", "pickle", "cloudpickle", "threading")
+_WORK = os.path.join(_CALLS, "work.py")
 _OOM_SCORE = "/proc/self/oom_score_adj"
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
 
@@ -68,9 +70,10 @@ def _warm_up(channel_fd: int, order_fd: int) -> "_Warm":
     gc.freeze()  # memory that is not written stays shared with the jobs
     gc.disable()
     interpreter = order["interpreter"].encode("utf-8", "surrogateescape")
-    footprint = Footprint(interpreter, first, order["workdir"], began)
+    work = _compiled(_WORK) if first == _CALLS else None
+    footprint = Footprint(interpreter, first, order["workdir"], began, () if work is None else (_WORK,))
     fds = {fd: _opened(fd) for fd in _open_fds() - {0, 1, 2, channel_fd}}
-    parent = Parent(fds, said, variables_of(order), dict(os.environb), place, collects, title)
+    parent = Parent(fds, said, variables_of(order), dict(os.environb), place, collects, title, work)
     os.chdir("/")  # do not keep the job's folder in use
     title.set([b"dibs: warm", *(name.encode() for name in order["modules"])], {})
     return _Warm(socket.socket(fileno=channel_fd), order, first, footprint, parent)
@@ -251,6 +254,12 @@ def _import(modules: list[str], first: str | None, channel: int) -> tuple[tuple[
     for fd in (*said, null):
         os.close(fd)
     return (texts[0], texts[1]), place
+
+
+def _compiled(path: str) -> CodeType:
+    with open(path, "rb") as file:
+        code: CodeType = compile(file.read(), path, "exec", dont_inherit=True)
+    return code
 
 
 def _in_words(error: BaseException) -> str:

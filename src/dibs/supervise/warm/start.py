@@ -123,13 +123,15 @@ def _moved(fd: int) -> int:
 class Footprint:
     """Taken after the imports; `change` tells what is different now."""
 
-    def __init__(self, interpreter: bytes, first: str | None, workdir: str, began: float) -> None:
+    def __init__(
+        self, interpreter: bytes, first: str | None, workdir: str, began: float, also: Iterable[str] = ()
+    ) -> None:
         self._interpreter = interpreter
         self._first = first
         self._workdir = workdir
         self._program = self._found()
         self._names = {name.partition(".")[0] for name in sys.modules}
-        files = {*_module_files(), *_mapped_files(), *_homes(), sys.executable}
+        files = {*_module_files(), *_mapped_files(), *_homes(), sys.executable, *also}
         self._marks: Mapping[str, _Mark] = {path: _mark(path) for path in files}
         self._shadows = self._visible()
         # A file may have been written after it was read. A time in the future proves nothing.
