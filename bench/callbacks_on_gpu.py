@@ -1,9 +1,9 @@
 """The callbacks in real trainings on a real card: `python bench/callbacks_on_gpu.py`.
 
-It needs dibs, torch, pytorch-lightning, transformers with accelerate, and Keras (the ones that are missing are left
-out, and said). Every training (bench/gpu/train_*.py) is three jobs: one runs through; one gets its checkpoint signal in
-its middle by `dibs kill --signal`; one gets it from its time limit. What is checked stands in `_checked`. Without an
-NVIDIA GPU they run on the processor. The results go to --out.
+It needs dibs, torch, pytorch-lightning, transformers with accelerate, and Keras; those that are missing are left out,
+and said. Every training (bench/gpu/train_*.py) is three jobs: one runs through; one gets its checkpoint signal in its
+middle by `dibs kill --signal`; one gets it from its time limit. `_checked` says what must be true. Without an NVIDIA
+GPU they run on the processor. The results go to --out.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,7 @@ def _checked(
     }
     for one, job in (("killed", killed), ("limited", limited)):
         attempts = [attempt["points"][name] for attempt in job["attempts"] if name in attempt["points"]]
-        pairs = list(zip(attempts, attempts[1:], strict=False))
+        pairs = list(pairwise(attempts))
         checked[f"{one}: each attempt goes on where the last was"] = bool(pairs) and all(
             after["first"] > before["first"]
             and after["first"] <= before["last"] + (11 if library in _EXACT else 1)

@@ -43,6 +43,26 @@ def test_the_trials_of_a_sweep_come_as_they_end_with_callbacks_and_a_table(
         sweep.dataframe()
 
 
+def test_the_best_of_repeated_points_has_their_mean(here: World) -> None:
+    sweep = dibs.sweep(
+        'echo "loss=$(({x} * 10 + {seed} * {seed}))" >> "$DIBS_METRICS"',
+        {"x": [2, 1]},
+        metric="loss:min",
+        num_gpus=0,
+        search={"repeat": 3, "over": "seed"},
+    )
+
+    own = {trial.number: trial.value for trial in sweep}
+
+    best = sweep.best
+    assert best is not None and best.params["x"] == 1
+    mean, spread = 10 + 14 / 3, (((1 - 14 / 3) ** 2 + (4 - 14 / 3) ** 2 + (9 - 14 / 3) ** 2) / 2) ** 0.5
+    assert (best.value, best.values) == (pytest.approx(mean), pytest.approx([mean]))
+    assert best.spreads == pytest.approx([spread])
+    assert own[best.number] == 11.0 == sweep.trials[best.number - 1].value
+    assert sweep.trials[best.number - 1].means == pytest.approx([mean])
+
+
 def test_it_is_the_same_as_a_file_and_keywords_go_before_it(here: World) -> None:
     (here.folder / "sweep.yaml").write_text(
         "command: echo {x} {y}\nparameters:\n  x: [1, 2]\n  y: [3]\nproject: mine\nnum_gpus: 0\nwhere: x < 5\n"

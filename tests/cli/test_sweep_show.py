@@ -175,6 +175,17 @@ def test_by_step_every_kept_point_of_every_trial_is_printed(daemon, typed):
     assert told[1] == {"trial": 1, "job": 101, "name": "acc", "step": 2, "at_seconds": 1.5, "value": 0.5}
 
 
+def test_by_step_a_trial_that_ran_and_one_that_took_its_result_have_both_its_points(daemon, typed):
+    ran, took = a_trial(0), a_trial(1, "reused", job=None, reused_from=100)
+    daemon.sweeps[1] = a_sweep(1, trials=(ran, took))
+    daemon.series = {100: [{"name": "acc", "steps": [1], "at_seconds": [0.5], "values": [0.25]}]}
+
+    assert typed("sweep", "results", "--by-step", "--csv").stdout.splitlines()[1:] == [
+        "0,100,acc,1,0.5,0.25",
+        "1,100,acc,1,0.5,0.25",
+    ]
+
+
 def test_csv_survives_every_letter_and_a_name_that_is_taken(daemon, typed):
     nasty = 'a "b", \n=c'
     point = {"state": nasty, "lr": None}

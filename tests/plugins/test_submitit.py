@@ -224,14 +224,29 @@ def test_an_interrupted_function_saves_itself_and_goes_on(queue: World, here: Pa
     assert job.get_info()["jobState"] == "COMPLETED"
 
 
-def test_an_array_runs_so_many_at_once(queue: World, executor: submitit.AutoExecutor) -> None:
-    executor.update_parameters(dibs_array_parallelism=2, dibs_hold=True)
+@pytest.mark.filterwarnings("ignore:Setting 'array_parallelism' is deprecated")
+@pytest.mark.parametrize(
+    "name", ["slurm_array_parallelism", "array_parallelism"]
+)  # the other is submitit's old one
+def test_an_array_runs_so_many_at_once(queue: World, executor: submitit.AutoExecutor, name: str) -> None:
+    executor.update_parameters(dibs_hold=True, **{name: 2})
+    executor.update_parameters(slurm_partition="other", slurm_time=3)  # of Slurm, and not for us
 
     jobs = executor.map_array(int, range(3))
 
     arrays = [about(queue, job)["array"] for job in jobs]
     assert arrays == [{"id": int(jobs[0].job_id), "task": task, "most": 2} for task in (1, 2, 3)]
     queue.client().act("kill", [int(job.job_id) for job in jobs])
+
+
+@pytest.mark.filterwarnings("ignore:Setting 'array_parallelism' is deprecated")
+def test_no_parameter_of_slurm_is_taken_away_from_scripts_for_it(here: Path) -> None:
+    executor = submitit.AutoExecutor(folder=here / "log", cluster="slurm", slurm_max_num_timeout=1)
+    executor.update_parameters(array_parallelism=2)
+
+    assert executor.parameters["array_parallelism"] == 2
+    names = {name: one._valid_parameters() for name, one in submitit.core.plugins.get_executors().items()}
+    assert not names["dibs"] & names["slurm"]
 
 
 def test_a_function_that_cannot_be_saved_has_its_whole_time_and_then_ends(

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
@@ -37,6 +38,8 @@ class TrialRecord:
     state: str  # complete, pruned, failed or reused
     params: Mapping[str, Value]  # numbers where they are numbers; None: the parameter was left out
     values: Sequence[float] | None  # in the order of the metrics; None where it has none
+    means: Sequence[float] | None  # of the first of several repeats, when all have ended: over all of them
+    spreads: Sequence[float] | None  # their standard deviations
     seconds: float | None
     why: str  # it failed or was pruned
     command: str
@@ -91,14 +94,18 @@ class RunningSweep:
 
     @property
     def best(self) -> TrialRecord | None:
-        """The best trial by now; None while none has a result. Of several metrics `front` has the best ones."""
+        """The best trial by now; None while none has a result. Of several metrics `front` has the best ones.
+
+        Of points that are repeated it has the means as its values.
+        """
         front = self.front
         return front[0] if front else None
 
     @property
     def front(self) -> list[TrialRecord]:
         """The best trial; with several metrics all that no other beats."""
-        return [_trial(one) for one in self.about["best"]]
+        best = map(_trial, self.about["best"])
+        return [one if one.means is None else replace(one, values=one.means) for one in best]
 
     def rows(self) -> list[dict[str, Any]]:
         """A dict for each trial: number, state, the metrics, the parameters, seconds, job, why."""
@@ -256,6 +263,8 @@ def _trial(about: Mapping[str, Any]) -> TrialRecord:
         state=about["state"],
         params={name: _number(text) for name, text in about["point"].items()},
         values=about["values"],
+        means=about["means"],
+        spreads=about["spreads"],
         seconds=about["seconds"],
         why=about["why"] or "",
         command=about["command"],

@@ -173,11 +173,12 @@ def _by_step(
 ) -> Iterator[tuple[int, int, str, float, float, float]]:
     """Trial, job, name, step, seconds after its start and value of every point that its job still has."""
     while chunk := list(islice(trials, _MOST_IN_ANSWER)):
-        number_of = {job: trial["number"] for trial in chunk if (job := _job_of(trial)) is not None}
-        for told in client.metrics_of(list(number_of)):
-            for one in told["series"]:
+        # The trial that ran and those that took its result have one job.
+        told = {one["job"]: one for one in client.metrics_of(list({*map(_job_of, chunk)} - {None}))}
+        for trial in chunk:
+            for one in told.get(_job_of(trial), {"series": ()})["series"]:
                 for step, at, value in zip(one["steps"], one["at_seconds"], one["values"], strict=True):
-                    yield number_of[told["job"]], told["job"], one["name"], step, at, value
+                    yield trial["number"], _job_of(trial), one["name"], step, at, value
 
 
 def _job_of(trial: Mapping[str, Any]) -> int | None:

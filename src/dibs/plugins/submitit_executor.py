@@ -7,12 +7,13 @@ the command that reads them.
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
+from submitit.auto.auto import AutoExecutor
 from submitit.core import core, utils
 
 from dibs.api.calls import label_of, name_of, shown_call
@@ -129,6 +130,7 @@ class DibsExecutor(core.Executor):
     def __init__(self, folder: str | Path, max_num_timeout: int = 3) -> None:
         super().__init__(folder)
         self.max_num_timeout = max_num_timeout  # how often a function with a checkpoint is queued again
+        self.array_parallelism: int | None = None  # so many of an array or a batch at once
 
     @classmethod
     def affinity(cls) -> int:
@@ -137,7 +139,7 @@ class DibsExecutor(core.Executor):
 
     @classmethod
     def _valid_parameters(cls) -> set[str]:
-        return {*_OURS, "env", "checkpoint_seconds", "array_parallelism"}
+        return {*_OURS, "env", "checkpoint_seconds"}
 
     def _internal_update_parameters(self, **kwargs: Any) -> None:
         for name in ("nodes", "tasks_per_node"):
@@ -161,8 +163,7 @@ class DibsExecutor(core.Executor):
                 submission.set_timeout(self.parameters.get("timeout_min", _NO_LIMIT_MIN), self.max_num_timeout)
                 submission.dump(pickle)
             new = [self._job(one, pickle) for one, pickle in zip(delayed_submissions, pickles, strict=True)]
-            most = self.parameters.get("array_parallelism")
-            wishes = self._wishes()
+            wishes, most = self._wishes(), self.array_parallelism
             added = add(new, wishes) if most is None else LimitedArray(most).add(new, wishes)
         except BaseException:
             for pickle in pickles:
@@ -207,6 +208,27 @@ class DibsExecutor(core.Executor):
             half = self.parameters["timeout_min"] * 30
             job["checkpoint"] = {"signal": int(DibsJobEnvironment._usr_sig()), "seconds": min(seconds, half)}
         return job
+
+
+def _take_array_parallelism(update: Callable[..., None]) -> Callable[..., None]:
+    """Hear `slurm_array_parallelism`, which is submitit's only word for it, and which it gives to Slurm alone.
+
+    A parameter of ours with that name would take the one without a prefix away from scripts for Slurm.
+    """
+
+    @wraps(update)
+    def updated(self: AutoExecutor, **kwargs: Any) -> None:
+        update(self, **kwargs)
+        most = kwargs.get("slurm_array_parallelism", kwargs.get("array_parallelism"))
+        if most is not None and isinstance(self._executor, DibsExecutor):
+            self._executor.array_parallelism = most
+
+    return updated
+
+
+AutoExecutor._internal_update_parameters = _take_array_parallelism(  # type: ignore[method-assign]
+    AutoExecutor._internal_update_parameters
+)
 
 
 def _remove_older(result: Path, moment: float) -> None:
