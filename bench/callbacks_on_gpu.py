@@ -1,9 +1,9 @@
 """The callbacks in real trainings on a real card: `python bench/callbacks_on_gpu.py`.
 
-It needs dibs, torch, pytorch-lightning, transformers with accelerate, and Keras; those that are missing are left out,
-and said. Every training (bench/gpu/train_*.py) is three jobs: one runs through; one gets its checkpoint signal in its
-middle by `dibs kill --signal`; one gets it from its time limit. `_checked` says what must be true. Without an NVIDIA
-GPU they run on the processor. The results go to --out.
+It needs dibs, torch, pytorch-lightning, transformers with accelerate, and Keras; those that are missing are
+left out, and said. Every training (bench/gpu/train_*.py) is three jobs: one runs through; one gets its checkpoint
+signal in its middle by `dibs kill --signal`; one gets it from its time limit. `_checked` says what must be true.
+Without an NVIDIA GPU they run on the processor. The results go to --out.
 """
 
 import argparse

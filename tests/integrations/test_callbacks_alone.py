@@ -74,6 +74,23 @@ def test_lightning(make: Make, tmp_path: Path) -> None:
     assert Path(callback.checkpoint).read_text() == "state"
 
 
+def test_lightning_under_its_older_name_alone_is_found(
+    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make("lightning")
+    monkeypatch.setitem(sys.modules, "lightning", None)
+    monkeypatch.delitem(sys.modules, "lightning.pytorch")
+    # On the disk, and not imported before.
+    (tmp_path / "pytorch_lightning.py").write_text("class Callback: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("dibs.integrations.lightning")
+
+    callback = importlib.import_module("dibs.integrations.lightning").DibsCallback()
+
+    assert type(callback).__mro__[1].__module__ == "pytorch_lightning"
+    sys.modules.pop("pytorch_lightning")
+
+
 def test_lightning_outside_of_a_job_asks_no_other_process(make: Make) -> None:
     asked: list[bool] = []
     strategy = SimpleNamespace(reduce_boolean_decision=lambda one, all: asked.append(one))

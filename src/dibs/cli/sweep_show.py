@@ -174,11 +174,12 @@ def _by_step(
     """Trial, job, name, step, seconds after its start and value of every point that its job still has."""
     while chunk := list(islice(trials, _MOST_IN_ANSWER)):
         # The trial that ran and those that took its result have one job.
-        told = {one["job"]: one for one in client.metrics_of(list({*map(_job_of, chunk)} - {None}))}
-        for trial in chunk:
-            for one in told.get(_job_of(trial), {"series": ()})["series"]:
+        jobs = [(trial["number"], job) for trial in chunk if (job := _job_of(trial)) is not None]
+        told = {one["job"]: one["series"] for one in client.metrics_of(list({job for _, job in jobs}))}
+        for number, job in jobs:
+            for one in told.get(job, ()):
                 for step, at, value in zip(one["steps"], one["at_seconds"], one["values"], strict=True):
-                    yield trial["number"], _job_of(trial), one["name"], step, at, value
+                    yield number, job, one["name"], step, at, value
 
 
 def _job_of(trial: Mapping[str, Any]) -> int | None:

@@ -12,7 +12,12 @@ try:
     if "pytorch_lightning" in sys.modules and "lightning" not in sys.modules:
         from pytorch_lightning import Callback
     else:
-        from lightning.pytorch import Callback
+        try:
+            from lightning.pytorch import Callback
+        except ModuleNotFoundError as error:
+            if error.name not in ("lightning", "lightning.pytorch"):
+                raise
+            from pytorch_lightning import Callback
 except ImportError as error:
     raise ImportError(
         f"dibs.integrations.lightning needs Lightning, which cannot be imported ({error}): pip install lightning"
