@@ -433,6 +433,32 @@ def test_a_job_moves_to_the_top_and_before_another(make_queue):
     assert order == [1, 4, 2, 5, 3]
 
 
+def test_an_urgent_job_starts_before_all_others_and_top_stays_below_it(make_queue):
+    world = make_queue(1)
+    world.add(*[a_wish(f"job {n}", priority=5 * n, urgent=n == 2) for n in range(1, 5)])
+
+    world.add(a_wish("more urgent", priority=50, urgent=True))
+
+    edited = world.queue.edit(JobId(3), top=True)
+    order = []
+    for _ in range(5):
+        (running,) = world.running()
+        order.append(running)
+        world.end(running)
+
+    assert edited.request.priority == 21
+    assert order == [2, 5, 3, 4, 1]
+
+
+def test_a_job_that_is_not_urgent_cannot_go_before_an_urgent_one(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("runs"))
+    world.add(a_wish("urgent", urgent=True), a_wish("plain"))
+
+    with pytest.raises(Conflict, match="urgent jobs go before all others"):
+        world.queue.edit(JobId(3), before=JobId(2))
+
+
 def test_a_job_moves_behind_another_and_takes_its_priority(make_queue):
     world = make_queue(1)
     world.add(*[a_wish(f"job {n}", priority={1: 2, 3: 1}.get(n, 0)) for n in range(1, 6)])

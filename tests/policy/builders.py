@@ -78,6 +78,8 @@ def a_job(
     gpus: int = 1,
     *,
     priority: int = 0,
+    urgent: bool = False,
+    preemptible: bool = False,
     share: str | None = None,
     vram: int | None = None,
     only: Sequence[str] = (),
@@ -103,6 +105,8 @@ def a_job(
         request=Request(
             command=Command.line("true"),
             priority=priority,
+            urgent=urgent,
+            preemptible=preemptible,
             retries=retries,
             restartable=restartable,
             time_limit=time_limit,

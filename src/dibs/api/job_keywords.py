@@ -25,6 +25,9 @@ class JobKeywords(TypedDict, total=False):
     time: float | str  # Longest time of a job: 2h, 90s.
     grace: float | str  # Time between TERM and KILL.
     priority: int  # Higher goes first.
+    urgent: bool  # Suspend preemptible jobs if no GPU is free.
+    preemptible: bool  # An urgent job may suspend it, or take its turn.
+    no_cuda_ipc: bool  # Its processes share no GPU memory by CUDA IPC: several may be suspended.
     name: str  # What the jobs are called.
     project: str  # What they belong to; projects take turns.
     tags: str | Sequence[str]  # A word to find them by; may be given again.

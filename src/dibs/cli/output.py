@@ -235,11 +235,12 @@ _EXPLAINED = (
     *("import-error", "syntax-error", "port-in-use", "disk-full"),
 )
 OVER = ("succeeded", "failed", "cancelled", "timed_out", "lost")
-STATES = (*WAITING, "running", *OVER)
+STATES = (*WAITING, "running", "suspended", *OVER)
 COLOURS = {
     "running": "green",
     "ending": "yellow",
     "held": "yellow",
+    "suspended": "yellow",
     "failed": "red",
     "timed_out": "red",
     "lost": "red",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # neither is needed for a job that is only asked for, as by `
 JobId = NewType("JobId", int)
 AttemptKey = tuple[JobId, int]  # a job, and which of its attempts
 _T = TypeVar("_T")
+ABOVE_ALL = 2_000_000  # added to the priority of an urgent job: more than two priorities can differ by
 BEING_RELEASED = "is being released"  # the `why_held` of a submitted job until its system has let it go
 _CALLS_A_FUNCTION = "/dibs/api/work.py"  # the program of a job that calls a Python function
 
@@ -30,6 +31,7 @@ class State(StrEnum):
     HELD = "held"
     SUBMITTED = "submitted"  # handed to another system, where it waits
     RUNNING = "running"
+    SUSPENDED = "suspended"  # begun, and stopped for now: another job may have its GPUs
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -170,6 +172,9 @@ class Request:
     workdir: str = ""  # empty: the caller's folder
     env: tuple[tuple[str, str], ...] = ()  # on top of the caller's environment
     priority: int = 0
+    urgent: bool = False  # goes before all that are not, and suspends preemptible jobs where no card is free
+    preemptible: bool = False  # may be suspended for an urgent job
+    no_cuda_ipc: bool = False  # its processes share no memory of a card: several of them may be suspended
     retries: int = 0
     restartable: bool = False  # may be queued again after it was lost
     time_limit: float | None = None  # seconds
@@ -196,6 +201,11 @@ class Request:
     metric_patterns: tuple[str, ...] = ()  # that find metrics in its output
     on: str = ""  # the backend that runs it; empty: this machine
     on_options: tuple[tuple[str, str], ...] = ()  # what only that backend understands: `partition`, `account`, ...
+
+    @property
+    def precedence(self) -> int:
+        """Its priority; of an urgent job one above those of all others."""
+        return self.priority + ABOVE_ALL if self.urgent else self.priority
 
     @property
     def has_checkpoint_folder(self) -> bool:
@@ -271,7 +281,7 @@ class Job:
     tries: int = 0  # counted against `retries`; a resumed run starts counting again
     not_before: float | None = None  # seconds since the epoch; a retry waits for it
     environment: str = ""  # the key of the captured environment
-    rank: float | None = None  # its place among those of its priority; None: its number
+    rank: float | None = None  # its place among those of its precedence; None: its number
     blockers: int = 0  # jobs that it still waits for
     why_held: str = ""  # a sentence, where it is held; of a submitted job its system is told
     code: str = ""  # the key of what is known about its code
@@ -305,7 +315,7 @@ class Job:
     @property
     def order(self) -> tuple[int, float]:
         """The sort key among the jobs of one project."""
-        return (-self.request.priority, self.id if self.rank is None else self.rank)
+        return (-self.request.precedence, self.id if self.rank is None else self.rank)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -188,7 +188,8 @@ def _no_memory(wishes: Wishes, roomy: int, gpus: Sequence[Gpu]) -> str:
 
 
 def fair_order(waiting: Sequence[Job], served: Mapping[str, float]) -> list[Job]:
-    """The jobs in the order in which they should start: by priority, then fair turns between projects, then age.
+    """The jobs in the order in which they should start: the urgent ones first, by priority, then fair
+    turns between projects, then age.
 
     `served` is how many GPUs each project has had so far. The project that was served least goes first; of two
     that were served alike, one that has had nothing yet, then the one whose job was added first. Only differences
@@ -201,7 +202,7 @@ def fair_order(waiting: Sequence[Job], served: Mapping[str, float]) -> list[Job]
     floor = min((served[project] for project in projects if project in served), default=0.0)
     tally = {project: served.get(project, floor) for project in projects}
     found: list[Job] = []
-    for _, alike in groupby(jobs, key=lambda job: job.request.priority):
+    for _, alike in groupby(jobs, key=lambda job: job.request.precedence):
         found += _turn_by_turn(list(alike), tally, served)
     return found
 

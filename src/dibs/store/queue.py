@@ -7,7 +7,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from dibs.model.jobs import After, Job, JobId, Outcome, Request, State
+from dibs.model.jobs import ABOVE_ALL, After, Job, JobId, Outcome, Request, State
 from dibs.model.records import Mark
 from dibs.model.sweeps import SweepId, trial_key, trial_of
 from dibs.store.codec import JOB, class_of, encode_request, job_of, text_value
@@ -122,7 +122,7 @@ class QueueTables:
                     job.batch,
                     job.request.array.array if job.request.array else None,
                     job.request.array.task if job.request.array else None,
-                    job.request.priority,
+                    job.request.precedence,
                     job.state,
                     job.blockers,
                     job.why_held,
@@ -255,7 +255,7 @@ class QueueTables:
                 class_of(job.request),
                 text_value(job.request.name),
                 text_value(job.request.project),
-                job.request.priority,
+                job.request.precedence,
                 job.rank,
                 job.not_before,
                 text_value(job.request.once) or None,
@@ -263,27 +263,31 @@ class QueueTables:
             ),
         )
 
-    def highest_priority(self) -> int:
-        row = self._db.execute("select max(priority) from jobs where state = 'queued'").fetchone()
-        return int(row[0] or 0)
+    def highest_priority(self, *, urgent: bool) -> int:
+        """The highest priority in the queue: of urgent jobs, or of all others."""
+        least = ABOVE_ALL // 2
+        row = self._db.execute(
+            "select max(priority) from jobs where state = 'queued' and (priority > ?) = ?", (least, urgent)
+        ).fetchone()
+        return 0 if row[0] is None else int(row[0]) - (ABOVE_ALL if urgent else 0)
 
     def rank_before(self, job: Job) -> float:
-        """A place between this job and the one before it in its priority."""
+        """A place between this job and the one before it in its precedence."""
         here = job.order[1]
         row = self._db.execute(
             "select max(coalesce(rank, id)) from jobs where state = 'queued' and priority = ?"
             " and coalesce(rank, id) < ?",
-            (job.request.priority, here),
+            (job.request.precedence, here),
         ).fetchone()
         return (here + (here - 1 if row[0] is None else row[0])) / 2
 
     def rank_behind(self, job: Job) -> float:
-        """A place between this job and the one behind it in its priority."""
+        """A place between this job and the one behind it in its precedence."""
         here = job.order[1]
         row = self._db.execute(
             "select min(coalesce(rank, id)) from jobs where state = 'queued' and priority = ?"
             " and coalesce(rank, id) > ?",
-            (job.request.priority, here),
+            (job.request.precedence, here),
         ).fetchone()
         return (here + (here + 1 if row[0] is None else row[0])) / 2
 

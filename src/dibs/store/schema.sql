@@ -27,8 +27,8 @@ create table jobs (
   batch       integer,                            -- the first of the jobs that one call added
   array_id    integer,                            -- the first job of its array
   task        integer,
-  priority    integer not null,
-  rank        real,                               -- its place in that priority; null: its number
+  priority    integer not null,                   -- `Request.precedence`: urgent jobs above all others
+  rank        real,                               -- its place there; null: its number
   state       text    not null,
   blockers    integer not null default 0,         -- jobs that must end first
   why_held    text    not null default '',

@@ -141,7 +141,7 @@ class Store:
                 its_class,
                 environment,
                 text_value(request.name),
-                request.priority,
+                request.precedence,
                 now,
             ),
         )
@@ -168,7 +168,7 @@ class Store:
                     encode_request(request),
                     class_of(request),
                     text_value(request.name),
-                    request.priority,
+                    request.precedence,
                     environment,
                     job,
                 ),

@@ -1010,7 +1010,7 @@ export interface components {
             /** Since */
             since?: string;
             /** State */
-            state?: ("queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost")[];
+            state?: ("queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost")[];
             /** Tag */
             tag?: string;
             /** Text */
@@ -1251,6 +1251,8 @@ export interface components {
             mounts?: string[];
             /** Name */
             name?: string;
+            /** No Cuda Ipc */
+            no_cuda_ipc?: boolean;
             /**
              * Notify
              * @enum {string}
@@ -1273,6 +1275,8 @@ export interface components {
             only?: string[];
             /** Output */
             output?: string;
+            /** Preemptible */
+            preemptible?: boolean;
             /** Prefer */
             prefer?: string[];
             /** Priority */
@@ -1297,6 +1301,8 @@ export interface components {
             top?: boolean;
             /** Umask */
             umask?: number | null;
+            /** Urgent */
+            urgent?: boolean;
             /** Vram */
             vram?: "auto" | null;
             /** Vram Bytes */
@@ -1388,7 +1394,7 @@ export interface components {
             /** Project */
             project?: string;
             /** State */
-            state?: ("queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost")[];
+            state?: ("queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost")[];
         };
         /** CleanPreview */
         CleanPreview: {
@@ -1597,7 +1603,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
         };
         /**
          * JobObject
@@ -1666,6 +1672,8 @@ export interface components {
             mounts: string[];
             /** Name */
             name: string;
+            /** No Cuda Ipc */
+            no_cuda_ipc: boolean;
             /** Node */
             node: string;
             /** Node Gpus */
@@ -1688,6 +1696,8 @@ export interface components {
             orphans: number[] | null;
             /** Output */
             output: string;
+            /** Preemptible */
+            preemptible: boolean;
             /** Prefer */
             prefer: string[];
             /** Priority */
@@ -1723,12 +1733,14 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
             sweep: components["schemas"]["SweepTrial"] | null;
             /** Tags */
             tags: string[];
             /** Time Limit Seconds */
             time_limit_seconds: number | null;
+            /** Urgent */
+            urgent: boolean;
             usage: components["schemas"]["UsageObject"] | null;
             /** User */
             user: string;
@@ -1818,7 +1830,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
             /** Total */
             total: number | null;
         };
@@ -2006,6 +2018,8 @@ export interface components {
             mounts?: string[];
             /** Name */
             name?: string;
+            /** No Cuda Ipc */
+            no_cuda_ipc?: boolean;
             /**
              * Notify
              * @enum {string}
@@ -2028,6 +2042,8 @@ export interface components {
             only?: string[];
             /** Output */
             output?: string;
+            /** Preemptible */
+            preemptible?: boolean;
             /** Prefer */
             prefer?: string[];
             /** Priority */
@@ -2050,6 +2066,8 @@ export interface components {
             time_limit_seconds?: number | null;
             /** Umask */
             umask?: number | null;
+            /** Urgent */
+            urgent?: boolean;
             /** Vram */
             vram?: "auto" | null;
             /** Vram Bytes */
@@ -2364,7 +2382,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
         };
         /**
          * SpanObject
@@ -2400,7 +2418,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
             /** User */
             user: string;
         };
@@ -2803,6 +2821,8 @@ export interface components {
             mounts: string[];
             /** Name */
             name: string;
+            /** No Cuda Ipc */
+            no_cuda_ipc: boolean;
             /** Node */
             node: string;
             /** Node Gpus */
@@ -2825,6 +2845,8 @@ export interface components {
             orphans: number[] | null;
             /** Output */
             output: string;
+            /** Preemptible */
+            preemptible: boolean;
             /** Prefer */
             prefer: string[];
             /** Priority */
@@ -2861,7 +2883,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
             /** Stderr */
             stderr: string;
             /** Stdout */
@@ -2871,6 +2893,8 @@ export interface components {
             tags: string[];
             /** Time Limit Seconds */
             time_limit_seconds: number | null;
+            /** Urgent */
+            urgent: boolean;
             usage: components["schemas"]["UsageObject"] | null;
             /** User */
             user: string;
@@ -2900,7 +2924,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
         };
         /** WhyMany */
         WhyMany: {

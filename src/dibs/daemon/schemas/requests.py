@@ -66,6 +66,7 @@ StateName = Literal[
     "held",
     "submitted",
     "running",
+    "suspended",
     "succeeded",
     "failed",
     "cancelled",

@@ -131,7 +131,15 @@ class Explain:
             elif job.state in (State.QUEUED, State.HELD):
                 which = (job.batch or job.id) if array is None else array.array
                 follows = request.after if job.blockers else ()
-                key += (which, job.not_before, follows, job.why_held, request.priority, request.wishes, request.on)
+                key += (
+                    which,
+                    job.not_before,
+                    follows,
+                    job.why_held,
+                    request.precedence,
+                    request.wishes,
+                    request.on,
+                )
             if key in found:
                 found[key].jobs.append(job.id)
             else:

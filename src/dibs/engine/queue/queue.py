@@ -489,13 +489,13 @@ class Queue:
         (old,) = self._found([job])
         new = self._edited(old, request)
         if top:
-            highest = min(self._tables.highest_priority() + 1, _HIGHEST_PRIORITY)
+            highest = min(self._tables.highest_priority(urgent=new.request.urgent) + 1, _HIGHEST_PRIORITY)
             new = replace(new, request=replace(new.request, priority=highest))
         if before is not None:
-            other = self._neighbour(old, before, "before")
+            other = self._neighbour(new, before, "before")
             new = _beside(new, other, self._tables.rank_before(other))
         if behind is not None:
-            other = self._neighbour(old, behind, "behind")
+            other = self._neighbour(new, behind, "behind")
             new = _beside(new, other, self._tables.rank_behind(other))
         with self._engine.change() as change:
             change.record(JobEdited(new))
@@ -571,6 +571,11 @@ class Queue:
         (other,) = self._found([number])
         if other.state is not State.QUEUED or other.id == job.id:
             raise Conflict(f"cannot go {side} job {number}", remedy="it does not wait in the queue")
+        if other.request.urgent != job.request.urgent:
+            raise Conflict(
+                f"cannot go {side} job {number}: urgent jobs go before all others",
+                remedy=f"`dibs edit {job.id} {'--no-urgent' if job.request.urgent else '--urgent'}` changes that",
+            )
         return other
 
     def clean(self, before: float, states: Sequence[State] = OVER, project: str | None = None) -> Cleaned:

@@ -21,6 +21,7 @@ interface Projects {
 const GROUPS = [
   { label: "All", state: "" },
   { label: "Running", state: "running" },
+  { label: "Suspended", state: "suspended" },
   { label: "Waiting", state: "queued,submitted,held" },
   { label: "Succeeded", state: "succeeded" },
   { label: "Failed", state: "failed,timed_out,lost" },

@@ -54,6 +54,9 @@ export function More({ inputs, isOpen, isSweep = false }: { inputs: Inputs; isOp
       </div>
       <div class="submit-ticks">
         {!isSweep && tick("hold", "Hold it until it is released")}
+        {tick("urgent", "Suspend preemptible jobs if no GPU is free")}
+        {tick("preemptible", "It may be suspended for an urgent job")}
+        {tick("noCudaIpc", "Its processes share no GPU memory (CUDA IPC)")}
         {tick("restartable", "It may run again after a power cut")}
         {tick("bind", "Keep it to the CPUs near its GPUs")}
       </div>

@@ -46,6 +46,9 @@ export interface Form {
   mounts: string; // one a line
   pull: NonNullable<NewJob["image_pull"]>;
   patterns: string; // one a line
+  urgent: boolean;
+  preemptible: boolean;
+  noCudaIpc: boolean;
   restartable: boolean;
   hold: boolean;
   bind: boolean;
@@ -95,6 +98,9 @@ export const EMPTY: Form = {
   mounts: "",
   pull: "",
   patterns: "",
+  urgent: false,
+  preemptible: false,
+  noCudaIpc: false,
   restartable: false,
   hold: false,
   bind: false,
@@ -106,7 +112,7 @@ export const EMPTY: Form = {
 
 export const RARE: Field[] = [
   ...(["only", "prefer", "gpuType", "cpus", "mem", "tags", "after", "begin", "array", "retries", "retryOn"] as const),
-  ...(["grace", "variables", "image", "engine", "mounts", "pull", "patterns", "restartable", "hold", "bind", "notify"] as const),
+  ...(["grace", "variables", "image", "engine", "mounts", "pull", "patterns", "urgent", "preemptible", "noCudaIpc", "restartable", "hold", "bind", "notify"] as const),
 ];
 
 const MOST_JOBS = 5000; // in one call
@@ -173,6 +179,9 @@ export function read(form: Form, now: Date): { asked: Asked; problems: Problems 
     retry_on: at("retryOn", readCauses, []),
     tags: at("tags", readWords, []),
     begin_at: at("begin", (text) => readBegin(text, now), null),
+    urgent: form.urgent,
+    preemptible: form.preemptible,
+    no_cuda_ipc: form.noCudaIpc,
     restartable: form.restartable,
     hold: form.hold,
     bind: form.bind,
@@ -225,6 +234,9 @@ export function formOf(job: NewJob): Form {
     variables: Object.entries(job.env ?? {})
       .map(([name, value]) => `${name}=${value}`)
       .join("\n"),
+    urgent: job.urgent ?? false,
+    preemptible: job.preemptible ?? false,
+    noCudaIpc: job.no_cuda_ipc ?? false,
     restartable: job.restartable ?? false,
     hold: job.hold ?? false,
     bind: job.bind ?? false,
