@@ -154,6 +154,8 @@ class _World:
             cpus_free=self._cpus,
             mem_free=self._mem,
             array_running=self._arrays,
+            preemptible=(),  # suspended in no forecast: how long an urgent job runs decides when they go on
+            suspended=(),
         )
         return schedule(snapshot).placements
 

@@ -1,5 +1,6 @@
 """Places jobs on GPUs while a plan is made: which GPUs, what is reserved for earlier jobs, why a job waits."""
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -22,9 +23,11 @@ from dibs.policy.fitting import (
     vram_left,
 )
 from dibs.policy.links import Candidate, best_set
-from dibs.policy.snapshot import WHOLE, CardView, Hold, Snapshot
+from dibs.policy.snapshot import WHOLE, CardView, Hold, PreemptibleJob, Snapshot, SuspendedJob
 
 _NEED = "how much memory jobs like this need"
+_MARGIN = Fraction(105, 100)  # of a card's free memory beyond what is restored: a restore into too little is fatal
+_BESIDE_RESTORED = 512 * 1024**2  # bytes, for the driver's own needs
 _MOST_FORECASTS = 16  # kinds of waiting jobs in one plan whose start is computed
 
 
@@ -51,6 +54,15 @@ class Capacity:
         return self.share >= share and (self.vram is None or not vram or self.vram >= vram)
 
 
+@dataclass(frozen=True, slots=True)
+class _Departure:
+    """What a job that is being suspended leaves of a card."""
+
+    share: Fraction
+    vram: int
+    held: int  # bytes
+
+
 class Placer:
     """The GPUs while a plan is made: what a placement takes is not free for later ones."""
 
@@ -60,6 +72,7 @@ class Placer:
         self._now = snapshot.now
         self._lessons = snapshot.lessons
         self._has_mixed_cards = has_mixed_cards(view.card.gpu for view in snapshot.cards)
+        self._views = {view.card.gpu.key: view for view in snapshot.cards}
         self._free = {view.card.gpu.key: view.free for view in snapshot.cards}
         self._vram = {view.card.gpu.key: vram_left(view) for view in snapshot.cards}
         self._ends = _known_ends(snapshot.cards)
@@ -72,6 +85,10 @@ class Placer:
         self._room_without_gpu = snapshot.room_without_gpu
         self._cpus = snapshot.cpus_free
         self._mem = snapshot.mem_free
+        self._departing: dict[str, list[_Departure]] = {}  # of each card, what is about to become free of it
+        self._promised: dict[str, tuple[Fraction, int]] = {}  # of that, what urgent jobs get
+        self._restored: dict[str, int] = {}  # bytes that resumed jobs need beyond what they book
+        self._resuming: dict[str, str] = {}  # who is about to resume on a card
 
     def place(self, wishes: Wishes, length: float) -> tuple[Claim, ...] | None:
         """Claims for the job, for at most `length` seconds; None where it must wait."""
@@ -133,6 +150,147 @@ class Placer:
                 Reservation(start, until + length, cpus=wishes.cpus or 0, mem=wishes.mem or 0)
             )
         return Reason(reason.code, reason.sentence, until) if self._now < until < math.inf else reason
+
+    # -- cards that are about to become free -----------------------------------------------------------
+
+    def leave(self, one: PreemptibleJob) -> None:
+        """What this job holds becomes free soon. Until then only `after` counts on it."""
+        for claim in one.claims:
+            part = _Departure(claim.share, claim.vram, one.held // len(one.claims))
+            self._departing.setdefault(claim.gpu, []).append(part)
+
+    def after(self, more: Iterable[PreemptibleJob] = ()) -> "Placer":
+        """The GPUs as they are once everything that leaves has left, and these too."""
+        new = copy.copy(self)
+        new._departing = {key: parts.copy() for key, parts in self._departing.items()}
+        for one in more:
+            new.leave(one)
+        new._free, new._vram = dict(self._free), dict(self._vram)
+        new._ends = {key: holds.copy() for key, holds in self._ends.items()}
+        new._min_free = self._min_free.copy()
+        for key in new._departing.keys() & new._free.keys():
+            share, vram = new._coming(key)
+            new._free[key] += share
+            left = new._vram[key]
+            if left is not None:
+                new._vram[key] = left + vram
+        return new
+
+    def promise(self, wishes: Wishes, claims: Iterable[Claim]) -> None:
+        """Keep these for an urgent job: of what is about to become free, and of what is free now the rest."""
+        for claim in claims:
+            key = claim.gpu
+            coming, vram_coming = self._coming(key)
+            share, vram = self._promised.get(key, (Fraction(0), 0))
+            later = self._free[key] + coming - claim.share
+            free = min(self._free[key], later)
+            share += coming - (later - free)
+            self._free[key] = free
+            left = self._vram[key]
+            if left is not None:
+                vram_later = left + vram_coming - claim.vram
+                self._vram[key] = min(left, vram_later)
+                vram += vram_coming - (vram_later - min(left, vram_later))
+            self._promised[key] = (share, vram)
+        self._min_free.take(claim.gpu for claim in claims)
+        self._book_host(wishes)
+
+    def _coming(self, key: str) -> tuple[Fraction, int]:
+        """What is about to become free of a card, without what is promised of it."""
+        parts = self._departing.get(key)
+        view = self._views.get(key)
+        if not parts or view is None or view.has_others:
+            return Fraction(0), 0
+        share, vram = self._promised.get(key, (Fraction(0), 0))
+        return sum((part.share for part in parts), Fraction(0)) - share, _vram_gained(view, parts) - vram
+
+    # -- jobs that resume ------------------------------------------------------------------------------
+
+    def resume(self, one: SuspendedJob, length: float) -> bool:
+        """Whether it can go on now: on its own cards, with what it had. If so, they are taken."""
+        if any(self._why_not_resumed(one, claim, length) for claim in one.claims):
+            return False
+        for claim in one.claims:
+            key = claim.gpu
+            self._free[key] -= claim.share
+            left = self._vram[key]
+            if left is not None:
+                self._vram[key] = left - claim.vram
+            self._restored[key] = self._restored.get(key, 0) + max(0, _restores(one, claim) - claim.vram)
+            self._resuming[key] = one.job.label
+            if length < math.inf:
+                self._ends.setdefault(key, []).append(Hold(claim.share, claim.vram, self._now + length))
+        self._min_free.take(claim.gpu for claim in one.claims)
+        return True
+
+    def wait_to_resume(self, one: SuspendedJob, length: float) -> Reason:
+        """Reserve its cards for it, against later ones, and say why it waits."""
+        whys = [(claim.number, self._why_not_resumed(one, claim, length)) for claim in one.claims]
+        numbers = ", ".join(number for number, _ in whys)
+        stuck = [(number, why) for number, why in whys if why]
+        named = "; ".join(
+            why.removeprefix("is ") if len(whys) == 1 else f"GPU {number} {why}" for number, why in stuck
+        )
+        here = [claim for claim in one.claims if claim.gpu in self._views]
+        start, until = self._now, math.inf
+        if self._ends and self._forecasts < _MOST_FORECASTS:
+            self._forecasts += 1
+            until = max((self._reopens(one, claim, length, optimistic=False) for claim in here), default=math.inf)
+            start = until
+            if until == math.inf:
+                start = max(
+                    (self._reopens(one, claim, length, optimistic=True) for claim in here), default=self._now
+                )
+            if start == math.inf:
+                start = self._now
+        for claim in here:
+            kept = Reservation(start, until + length, claim.share, claim.vram)
+            self._reservations.setdefault(claim.gpu, []).append(kept)
+        return Reason(
+            "resume", f"waits to resume on GPU {numbers}: {named}", until if self._now < until < math.inf else None
+        )
+
+    def _reopens(self, one: SuspendedJob, claim: Claim, length: float, *, optimistic: bool) -> float:
+        """When a card has room for a suspended job: a lower bound if `optimistic`, otherwise certain."""
+        key, view = claim.gpu, self._views[claim.gpu]
+        if not self._why_not_resumed(one, claim, length):
+            return self._now
+        if view.blocked:
+            return self._now if optimistic else math.inf
+        room = Capacity(claim.share, claim.vram)
+        free = Capacity(self._free[key], self._vram[key])
+        if free.holds(claim.share, claim.vram) and key not in self._reservations:
+            return self._now if optimistic else math.inf  # its memory is in use: until when is not known
+        total, ends = view.card.gpu.memory_total, self._ends.get(key, ())
+        when = free_at(room, free, total, ends, self._now, optimistic=optimistic)
+        return after_reservations(when, length, self._reservations.get(key, ()), optimistic=optimistic)
+
+    def _why_not_resumed(self, one: SuspendedJob, claim: Claim, length: float) -> str:
+        """Why a suspended job cannot have its part of this card now; empty where it can."""
+        key = claim.gpu
+        view = self._views.get(key)
+        if view is None:
+            return "is not among the GPUs of the queue"
+        if view.blocked:
+            return view.blocked
+        left = self._vram[key]
+        lacks_vram = left is not None and bool(claim.vram) and left < claim.vram
+        if self._free[key] < claim.share or lacks_vram:
+            if key in self._resuming:
+                return f"is about to resume job {self._resuming[key]}"
+            return f"is held by {' and '.join(view.holders)}" if view.holders else "is kept for an earlier job"
+        if key in self._reservations and not self._leaves_room(key, claim.share, claim.vram, length):
+            return "is kept for an earlier job"
+        wanted = _restores(one, claim)
+        if not wanted:
+            return ""
+        if view.memory_free is None:
+            return "does not tell how much of its memory is free"
+        given = 0 if left is None else (vram_left(view) or 0) - left
+        free = view.memory_free - given - self._restored.get(key, 0)
+        if free < wanted:
+            return f"has {show_size(max(0, free))} of free memory, and {show_size(wanted)} is needed"
+        return ""
 
     # -- which cards -----------------------------------------------------------------------------------
 
@@ -359,6 +517,8 @@ class Placer:
         share, vram = self._need(view, wishes)
         if self._free[key] < share and view.holders:
             return f"{view.label} is held by {' and '.join(view.holders)}{self._shows(view, wishes)}"
+        if self._free[key] < share and key in self._resuming:
+            return f"{view.label} is about to resume job {self._resuming[key]}"
         if self._free[key] < share:
             return f"{view.label} is about to start another job"
         if key in self._reservations and not self._leaves_room(key, share, vram, length):
@@ -406,6 +566,28 @@ def _merged(parts: list[str]) -> list[str]:
     return [*others, *showing[:-1], f"{showing[-1]}, which show {_NEED}"]
 
 
+def _vram_gained(view: CardView, parts: Sequence[_Departure]) -> int:
+    """How much more memory of a card is left once these have gone."""
+    total, before = view.card.gpu.memory_total, vram_left(view)
+    if total is None or before is None:
+        return 0
+    left = total - max(0, view.vram_taken - sum(part.vram for part in parts))
+    is_empty = view.taken <= sum(part.share for part in parts)
+    if view.vram_free is not None and not is_empty:  # alone, a job may have what it booked
+        left = min(left, view.vram_free + sum(part.held for part in parts))
+    return left - before
+
+
+def _restores(one: SuspendedJob, claim: Claim) -> int:
+    """The bytes of this card that must be free before a job is restored; 0 where nothing was moved away."""
+    if not one.held:
+        return 0
+    held = one.held_on.get(claim.gpu)
+    if held is None:
+        held = max(math.ceil(one.held / len(one.claims)), claim.vram if len(one.claims) > 1 else 0)
+    return math.ceil(held * _MARGIN) + _BESIDE_RESTORED
+
+
 def _known_ends(cards: Iterable[CardView]) -> dict[str, list[Hold]]:
     """For each card the holders that have a time limit, where there are any."""
     found: dict[str, list[Hold]] = {}
@@ -430,6 +612,11 @@ class MinFree:
                 for view in snapshot.cards
                 if not view.taken and not view.blocked and view.card.gpu.key not in snapshot.in_use
             }
+
+    def copy(self) -> "MinFree":
+        new = copy.copy(self)
+        new._unused = set(self._unused)
+        return new
 
     @property
     def left(self) -> int:

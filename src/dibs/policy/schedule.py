@@ -21,7 +21,8 @@ from dibs.policy.fitting import (
     usable_together,
 )
 from dibs.policy.placement import Placer, exceeds_min_free
-from dibs.policy.snapshot import Placement, Plan, Snapshot
+from dibs.policy.preemption import Preemptor
+from dibs.policy.snapshot import Placement, Plan, Snapshot, SuspendedJob
 
 MOST_GPUS = 200  # of one job: their locks are handed over in one message, and the kernel takes 253 descriptors
 
@@ -31,14 +32,21 @@ def schedule(snapshot: Snapshot) -> Plan:
 
     Without that reservation a stream of small jobs would pass a wide one for ever. A later job may use reserved
     cards only if it does not delay the earlier one: it is certain to end in time, or it leaves enough free.
+
+    A suspended job goes before waiting jobs of its priority, and reserves its cards likewise. For an urgent job
+    that finds no room, preemptible jobs are suspended; what they leave is kept for it.
     """
     table = Placer(snapshot)
     plan = Plan()
+    preemptor = Preemptor(snapshot, table) if snapshot.preemptible else None
+    suspended = sorted(snapshot.suspended, key=lambda one: _order(one.job), reverse=True)
     arrays = _Arrays(snapshot)
     away = dict(snapshot.room_away)
     stuck: dict[Wishes, tuple[float, Reason]] = {}
     for job in snapshot.waiting:
         request = job.request
+        while suspended and suspended[-1].job.request.precedence >= request.precedence:
+            _resume(suspended.pop(), table, plan, snapshot)
         if snapshot.paused and (reason := _is_paused(request.project, snapshot.paused)):
             plan.reasons[job.id] = reason
             continue
@@ -65,13 +73,31 @@ def schedule(snapshot: Snapshot) -> Plan:
             plan.placements.append(Placement(job, claims))
             if request.array is not None:
                 arrays.add(request.array)
+        elif preemptor is not None and request.urgent and (making_room := preemptor.make_room(job, length)):
+            plan.suspensions += making_room.suspensions
+            plan.reasons[job.id] = making_room.reason
+            if request.array is not None:
+                arrays.add(request.array)
         elif twin is not None:  # shorter, but it does not fit either: the reservation is for both
             stuck[wishes] = (length, twin[1])
             plan.reasons[job.id] = twin[1]
         else:
             plan.reasons[job.id] = reason = table.wait(wishes, length)
             stuck[wishes] = (length, reason)
+    while suspended:
+        _resume(suspended.pop(), table, plan, snapshot)
     return plan
+
+
+def _resume(one: SuspendedJob, table: Placer, plan: Plan, snapshot: Snapshot) -> None:
+    """Let a suspended job go on, or reserve its cards for it."""
+    project, length = one.job.request.project, longest(one.job)
+    if snapshot.paused and (reason := _is_paused(project, snapshot.paused)):
+        plan.reasons[one.job.id] = reason
+    elif table.resume(one, length):
+        plan.resumptions.append(one)
+    else:
+        plan.reasons[one.job.id] = table.wait_to_resume(one, length)
 
 
 def waits_for_turn(ahead: int, reason: Reason) -> Reason:
@@ -83,7 +109,7 @@ def waits_for_turn(ahead: int, reason: Reason) -> Reason:
 def kind_of(request: Request) -> Hashable:
     """The same for all jobs that a plan treats alike; cheaper than the class in the store."""
     array = request.array.array if request.array is not None and request.array.most is not None else None
-    return (request.wishes, request.project, request.time_limit, array, request.on)
+    return (request.wishes, request.project, request.time_limit, array, request.on, request.urgent)
 
 
 def longest(job: Job) -> float:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.model.gpus import Card, Claim, Gpu, Links
-from dibs.model.jobs import Job, JobId, Reason
+from dibs.model.jobs import AttemptKey, Job, JobId, Reason
 from dibs.model.units import is_gpu_id
 from dibs.model.usage import Lessons
 
@@ -32,6 +32,8 @@ class CardView:
     taken: Fraction = Fraction(0)  # by our attempts and by other programs
     vram_taken: int = 0
     vram_free: int | None = None  # as the card reports it, where it can be asked
+    memory_free: int | None = None  # bytes, as the card reports it, whoever holds the rest
+    has_others: bool = False  # other programs hold a part of it: what our jobs hold is not all that is taken
     blocked: str = ""  # why nothing may start here, whatever is free
     remedy: str = ""  # what helps where it may be taken for ever
     holders: tuple[str, ...] = ()  # in words: "job 3", "job 7 of alice (pid 4711)"
@@ -47,6 +49,48 @@ class CardView:
     @property
     def label(self) -> str:
         return f"GPU {self.card.gpu.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRate:
+    """How long it takes to move the memory of a job one way."""
+
+    bytes_per_second: float
+    start: float  # seconds, whatever is moved
+
+    def seconds(self, size: int) -> float:
+        return self.start + size / self.bytes_per_second
+
+
+@dataclass(frozen=True, slots=True)
+class MoveSpeed:
+    """How fast GPU memory is moved to the host's memory, and back. As measured on an H200, until more is known."""
+
+    suspend: MoveRate = MoveRate(1.7e9, 0.5)
+    resume: MoveRate = MoveRate(5.5e9, 0.3)
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptibleJob:
+    """A running attempt that may be suspended for an urgent job. What it holds counts as taken of its cards."""
+
+    key: AttemptKey
+    job: Job
+    claims: tuple[Claim, ...]
+    held: int = 0  # bytes on its cards, which are to be moved
+    is_leaving: bool = False  # it is being suspended: its cards become free soon
+    ends_at: float | None = None  # at the latest; None: it has no limit
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendedJob:
+    """A suspended attempt that goes on as soon as its cards have room. It holds nothing of them now."""
+
+    key: AttemptKey
+    job: Job
+    claims: tuple[Claim, ...]  # what it had, and gets again
+    held: int = 0  # bytes that are to be moved back
+    held_on: Mapping[str, int] = field(default_factory=dict)  # the same by a card's key, where that is known
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +112,9 @@ class Snapshot:
     keep_free: int = 0  # so many whole cards stay free for others
     in_use: frozenset[str] = frozenset()  # cards that other programs hold; filled only with keep_free
     paused: Mapping[str, str] = field(default_factory=dict)  # why, by project; the key "" is the whole queue
+    preemptible: Sequence[PreemptibleJob] = ()
+    suspended: Sequence[SuspendedJob] = ()  # without those that their owner suspended: these go on when told to
+    move_speed: MoveSpeed = MoveSpeed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +125,23 @@ class Placement:
     claims: tuple[Claim, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """A running attempt that is to be suspended, so that an urgent job can start."""
+
+    key: AttemptKey
+    job: Job
+    for_job: JobId
+
+
 @dataclass(slots=True)
 class Plan:
-    """Which jobs start next, and why the others wait."""
+    """Which jobs start or resume next, which are suspended for urgent ones, and why the others wait."""
 
     placements: list[Placement] = field(default_factory=list)
-    reasons: dict[JobId, Reason] = field(default_factory=dict)
+    reasons: dict[JobId, Reason] = field(default_factory=dict)  # of waiting and of suspended jobs
+    suspensions: list[Preemption] = field(default_factory=list)
+    resumptions: list[SuspendedJob] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class PoolFacts:
             taken += claim.share
             if claim.vram:  # it may not use yet what it booked, or may use more
                 vram += max(claim.vram, peaks.get(one.attempt.key, 0))
-        holders = [f"job {one.job.label}" for one, _ in ours]
+        holders = [f"job {one.job.label}" for one, claim in ours if claim.share]  # a suspended job holds nothing
         ends = [Hold(claim.share, claim.vram, _ends_at(one)) for one, claim in ours]
         blocked = marks.get(key) or self._blocked(facts, ours, folders, was_left)
         if facts.others is not None:
@@ -119,6 +119,8 @@ class PoolFacts:
             taken=taken,
             vram_taken=vram,
             vram_free=facts.memory_free if ours else None,  # alone, a job may have what it booked
+            memory_free=facts.memory_free,
+            has_others=facts.others is not None,
             blocked=blocked,
             remedy="" if facts.others is None else facts.others.remedy,
             holders=tuple(holders),

@@ -88,6 +88,8 @@ def _looks_further(snapshot: Snapshot) -> bool:
     """
     return bool(
         snapshot.keep_free
+        or snapshot.suspended  # they may go before the next job
+        or any(one.is_leaving for one in snapshot.preemptible)  # what becomes free is kept for an urgent job
         or any(job.request.wishes.shape or job.request.wishes.vram for job in snapshot.waiting)
         or any(view.shapes for view in snapshot.cards)
     )

@@ -1,0 +1,141 @@
+"""Which preemptible jobs are suspended so that an urgent one can start, and how long that takes. Pure.
+
+The least valuable ones are suspended, and never more than needed: those of the lowest priorities, of these as few
+as possible, with the fewest bytes to move. A job that ends soon by itself is rather left alone.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+
+from dibs.dataclass import dataclass
+from dibs.model.gpus import Claim
+from dibs.model.jobs import Job, Reason
+from dibs.model.units import show_duration, show_size
+from dibs.policy.placement import Placer
+from dibs.policy.snapshot import MoveRate, MoveSpeed, PreemptibleJob, Preemption, Snapshot
+
+_MOST_TRIALS = 600  # sets of jobs that are tried for one urgent job; then the best one so far is taken
+_LARGE = 256 * 1024**2  # bytes; what moves less tells the cost of the start, what moves more the speed
+
+# What a set of jobs is worth: their priorities, the highest first; bytes; seconds until they end by themselves.
+_Worth = tuple[tuple[int, ...], int, tuple[float, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class MakingRoom:
+    """Why an urgent job waits for others to be suspended, and those of them that must be told."""
+
+    reason: Reason
+    suspensions: list[Preemption]
+
+
+class Preemptor:
+    """Makes room for the urgent jobs of one plan: what is kept for one of them is not there for the next."""
+
+    def __init__(self, snapshot: Snapshot, table: Placer) -> None:
+        self._table = table
+        self._speed = snapshot.move_speed
+        self._leaving: list[PreemptibleJob] = []
+        self._candidates: list[PreemptibleJob] = []
+        self._now = snapshot.now
+        for one in snapshot.preemptible:
+            if one.is_leaving:
+                self._leave(one)
+            elif not one.job.request.urgent and one.claims:
+                self._candidates.append(one)
+
+    def make_room(self, job: Job, length: float) -> MakingRoom | None:
+        """What is suspended for this job, which cannot be placed now; None where no suspension helps.
+
+        Nothing is, where those that are being suspended already leave enough: then it waits for these.
+        """
+        if not job.request.wishes.num_gpus:
+            return None
+        victims: Sequence[PreemptibleJob] = ()
+        if self._claims_after((), job, length) is None:
+            victims = self._least_valuable(job, length)
+            if not victims:
+                return None
+        claims = self._claims_after(victims, job, length)
+        assert claims is not None
+        for one in victims:
+            self._candidates.remove(one)
+            self._leave(one)
+        self._table.promise(job.request.wishes, claims)
+        cards = {claim.gpu for claim in claims}
+        awaited = [one for one in self._leaving if cards & {claim.gpu for claim in one.claims}]
+        return MakingRoom(self._waits_for(awaited), [Preemption(one.key, one.job, job.id) for one in victims])
+
+    def _leave(self, one: PreemptibleJob) -> None:
+        self._leaving.append(one)
+        self._table.leave(one)
+
+    def _claims_after(
+        self, victims: Iterable[PreemptibleJob], job: Job, length: float
+    ) -> tuple[Claim, ...] | None:
+        """The claims that the job gets once these have been suspended, beside those that leave already."""
+        return self._table.after(victims).place(job.request.wishes, length)
+
+    def _least_valuable(self, job: Job, length: float) -> Sequence[PreemptibleJob]:
+        """The set of jobs of the least worth whose departure makes room; none where not even all of them do.
+
+        A part of a set is always worth less than the set: so none of the set found can be left out.
+        """
+        if self._claims_after(self._candidates, job, length) is None:
+            return ()
+        found = self._without_most_valuable(job, length)
+        tried = 0
+        for size in range(1, len(found) + 1):
+            for some in combinations(self._candidates, size):
+                tried += 1
+                if tried > _MOST_TRIALS:
+                    return found
+                if self._worth(some) < self._worth(found) and self._claims_after(some, job, length) is not None:
+                    found = list(some)
+        return found
+
+    def _without_most_valuable(self, job: Job, length: float) -> list[PreemptibleJob]:
+        """A set that makes room, from which none can be left out: the most valuable jobs are spared first."""
+        found = sorted(self._candidates, key=lambda one: self._worth([one]))
+        for one in reversed(list(found)):
+            others = [other for other in found if other is not one]
+            if self._claims_after(others, job, length) is not None:
+                found = others
+        return found
+
+    def _worth(self, some: Sequence[PreemptibleJob]) -> _Worth:
+        return (
+            tuple(sorted((one.job.request.priority for one in some), reverse=True)),
+            sum(one.held for one in some),
+            tuple(sorted(-math.inf if one.ends_at is None else self._now - one.ends_at for one in some)),
+            tuple(sorted(-one.job.id for one in some)),  # of equal ones those that were added last
+        )
+
+    def _waits_for(self, leaving: Sequence[PreemptibleJob]) -> Reason:
+        size = sum(one.held for one in leaving)
+        names = [one.job.label for one in leaving]
+        jobs = f"job {names[0]}" if len(names) == 1 else f"jobs {', '.join(names[:-1])} and {names[-1]}"
+        time = show_duration(max(1, round(expected_seconds(size, self._speed))))
+        return Reason("suspending", f"waits for {jobs} to be suspended, about {time} for {show_size(size)}")
+
+
+def expected_seconds(size: int, speed: MoveSpeed, *, resumes: bool = False) -> float:
+    """How long it will take to suspend a job that holds so many bytes, or to resume it."""
+    return (speed.resume if resumes else speed.suspend).seconds(size)
+
+
+def learned_speed(suspended: Iterable[tuple[int, float]], resumed: Iterable[tuple[int, float]]) -> MoveSpeed:
+    """The speed by earlier suspensions and resumptions: of each the bytes and the seconds."""
+    usual = MoveSpeed()
+    return MoveSpeed(_learned_rate(usual.suspend, suspended), _learned_rate(usual.resume, resumed))
+
+
+def _learned_rate(usual: MoveRate, moves: Iterable[tuple[int, float]]) -> MoveRate:
+    """Medians: the first move after a start of the machine takes twice as long."""
+    moves = [(size, seconds) for size, seconds in moves if seconds > 0]
+    small = [seconds for size, seconds in moves if size < _LARGE]
+    start = statistics.median(small) if small else usual.start
+    large = [size / max(seconds - start, seconds / 10) for size, seconds in moves if size >= _LARGE]
+    return MoveRate(statistics.median(large) if large else usual.bytes_per_second, start)
