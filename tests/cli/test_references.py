@@ -195,7 +195,7 @@ def test_behind_an_unfinished_parameter_nothing_is_said(daemon, verb):
 def test_the_last_of_several_states_is_completed(daemon, shell):
     found = pressing_tab(shell, "dibs", "ls", "--state", "failed,su")
 
-    assert set(found) == {"failed,succeeded", "failed,submitted"}
+    assert set(found) == {"failed,succeeded", "failed,submitted", "failed,suspended"}
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -196,6 +196,23 @@ def test_room_that_the_urgent_job_leaves_goes_to_nobody_before_it_is_there() -> 
     assert placed(schedule(holding(a_machine(1), one).with_waiting(urgent, small, preemptible=[one]))) == {}
 
 
+def test_a_preemptible_job_on_a_card_that_is_gone_makes_no_room() -> None:
+    one, gone = preemptible(0), preemptible(5, held=1)
+
+    plan = schedule(holding(a_machine(1), one).with_waiting(a_job(urgent=True), preemptible=[gone, one]))
+
+    assert told(plan) == [one.job.id]
+
+
+def test_of_many_small_jobs_no_more_are_suspended_than_needed_though_not_every_set_is_tried() -> None:
+    running = [preemptible(card, share="1/8", held=card + part) for card in range(8) for part in range(8)]
+    machine = holding(a_machine(8), *running)
+
+    plan = schedule(machine.with_waiting(a_job(2, urgent=True), preemptible=running))
+
+    assert len(told(plan)) == 16
+
+
 def test_memory_that_a_job_holds_beyond_what_it_booked_counts_as_leaving() -> None:
     one, stays = preemptible(0, share="1/4", vram=20, held=40), preemptible(0, share="1/4", vram=20)
     machine = holding(a_machine(1, memory=80, memory_free={0: 20}), one, stays)

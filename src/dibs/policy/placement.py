@@ -1,6 +1,5 @@
 """Places jobs on GPUs while a plan is made: which GPUs, what is reserved for earlier jobs, why a job waits."""
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -161,7 +160,8 @@ class Placer:
 
     def after(self, more: Iterable[PreemptibleJob] = ()) -> "Placer":
         """The GPUs as they are once everything that leaves has left, and these too."""
-        new = copy.copy(self)
+        new = object.__new__(Placer)
+        vars(new).update(vars(self))  # what a placement changes is copied below
         new._departing = {key: parts.copy() for key, parts in self._departing.items()}
         for one in more:
             new.leave(one)
@@ -614,8 +614,8 @@ class MinFree:
             }
 
     def copy(self) -> "MinFree":
-        new = copy.copy(self)
-        new._unused = set(self._unused)
+        new = object.__new__(MinFree)
+        new.keeps, new._unused = self.keeps, set(self._unused)
         return new
 
     @property

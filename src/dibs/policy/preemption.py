@@ -5,7 +5,6 @@ as possible, with the fewest bytes to move. A job that ends soon by itself is ra
 """
 
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
@@ -136,6 +135,10 @@ def _learned_rate(usual: MoveRate, moves: Iterable[tuple[int, float]]) -> MoveRa
     """Medians: the first move after a start of the machine takes twice as long."""
     moves = [(size, seconds) for size, seconds in moves if seconds > 0]
     small = [seconds for size, seconds in moves if size < _LARGE]
-    start = statistics.median(small) if small else usual.start
+    start = _median(small) if small else usual.start
     large = [size / max(seconds - start, seconds / 10) for size, seconds in moves if size >= _LARGE]
-    return MoveRate(statistics.median(large) if large else usual.bytes_per_second, start)
+    return MoveRate(_median(large) if large else usual.bytes_per_second, start)
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[(len(values) - 1) // 2]
