@@ -352,7 +352,7 @@ def moments(draw: st.DrawFn) -> Snapshot:
     free = [WHOLE] * gpus
     running: list[PreemptibleJob] = []
     for card in range(gpus):
-        for _ in range(draw(st.integers(0, 3))):
+        for _ in range(draw(st.sampled_from([0, 0, 1, 2, 3]))):
             share = draw(st.sampled_from(SHARES))
             cards = [card]
             if share == "1" and card + 1 < gpus and free[card + 1] == WHOLE and draw(st.booleans()):
@@ -373,7 +373,7 @@ def moments(draw: st.DrawFn) -> Snapshot:
                     urgent=draw(st.sampled_from([False, False, True])),
                 )
             )
-    machine = holding(a_machine(gpus, memory=80), *running, free=draw(st.sampled_from([None, 10, 80])))
+    machine = holding(a_machine(gpus, memory=80), *running, free=draw(st.sampled_from([80, 80, 10, None])))
     waiting = draw(
         st.lists(
             st.builds(
@@ -394,10 +394,10 @@ def moments(draw: st.DrawFn) -> Snapshot:
                 suspended,
                 st.integers(0, gpus),  # one of them is gone
                 share=st.sampled_from(SHARES),
-                held=st.sampled_from([0, 5, 20]),
+                held=st.sampled_from([0, 0, 20]),
                 priority=st.integers(-1, 1),
             ),
-            max_size=3,
+            max_size=6,
         )
     )
     return machine.with_waiting(
@@ -416,21 +416,22 @@ def fits_without(snapshot: Snapshot, gone: Sequence[PreemptibleJob], job: Job) -
 
 
 @settings(max_examples=examples(300))
-@given(moments())
-def test_never_more_is_suspended_than_the_first_urgent_job_needs(snapshot: Snapshot) -> None:
-    """Only for the first, since others share the cards with it."""
+@given(moments(), st.integers(1, 3), st.sampled_from(SHARES))
+def test_never_more_is_suspended_than_an_urgent_job_needs(snapshot: Snapshot, gpus: int, share: str) -> None:
+    job = a_job(gpus, share=share, urgent=True)
+    snapshot = replace(snapshot, waiting=[job], suspended=())
     plan = schedule(snapshot)
-    leaving = [one for one in snapshot.preemptible if one.is_leaving]
-    if not plan.suspensions or plan.placements or plan.resumptions:
-        return
-    job = next(job for job in snapshot.waiting if job.request.urgent and job.request.wishes.num_gpus)
-    keys = [one.key for one in plan.suspensions if one.for_job == job.id]
-    victims = [one for one in snapshot.preemptible if one.key in keys]
 
-    if victims:
+    leaving = [one for one in snapshot.preemptible if one.is_leaving]
+    keys = [one.key for one in plan.suspensions]
+    victims = [one for one in snapshot.preemptible if one.key in keys]
+    others = [one for one in snapshot.preemptible if not one.is_leaving and not one.job.request.urgent]
+    assert bool(victims) == (
+        not fits_without(snapshot, leaving, job) and fits_without(snapshot, [*leaving, *others], job)
+    )
+    for spared in victims:
         assert fits_without(snapshot, [*leaving, *victims], job)
-        for spared in victims:
-            assert not fits_without(snapshot, [*leaving, *(one for one in victims if one is not spared)], job)
+        assert not fits_without(snapshot, [*leaving, *(one for one in victims if one is not spared)], job)
 
 
 @settings(max_examples=examples(300))
@@ -461,6 +462,21 @@ def test_no_share_is_claimed_twice_by_what_starts_and_what_resumes(snapshot: Sna
             booked[claim.gpu] += claim.vram
     assert all(share <= WHOLE for share in taken.values())
     assert all(size <= 80 * GIB for size in booked.values())
+
+
+@given(
+    st.lists(st.builds(suspended, st.integers(0, 1), share=st.sampled_from(SHARES), held=st.just(0)), max_size=6),
+    st.lists(st.builds(a_job, share=st.sampled_from(SHARES), priority=st.integers(0, 1)), max_size=6),
+)
+def test_what_resumes_and_what_starts_share_empty_cards(stopped: list[SuspendedJob], waiting: list[Job]) -> None:
+    machine = holding(a_machine(2))
+    plan = schedule(machine.with_waiting(*sorted(waiting, key=lambda job: job.order), suspended=stopped))
+
+    taken = {key(0): Fraction(0), key(1): Fraction(0)}
+    for one in (*plan.placements, *plan.resumptions):
+        for claim in one.claims:
+            taken[claim.gpu] += claim.share
+    assert max(taken.values()) <= WHOLE
 
 
 @settings(max_examples=examples(300))
