@@ -29,7 +29,7 @@ MAY_USE = {
     "gpus": {"model"},
     "leases": {"model"},
     "containers": {"model"},
-    "supervise": {"policy"},  # the causes that a shim reads out of a log
+    "supervise": {"policy", "gpus", "model"},  # causes that a shim reads out of a log; the helper that suspends
     "backends": {"model", "supervise", "containers"},
     "store": {"model", "policy"},
     "metrics": {"model", "supervise"},

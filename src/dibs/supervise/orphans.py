@@ -27,6 +27,7 @@ class LeftProcess:
     parent: int
     started: int  # clock ticks after the machine's start: a pid that is used again has another
     is_ours: bool  # False: it runs as another user, and cannot be signalled
+    is_stopped: bool = False  # by a signal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ class OrphanedAttempt:
 
     def signal(self, number: int) -> None:
         for process in self.left.values():
-            _signal(process, number)
+            signal_process(process, number)
 
     def signal_listeners(self, number: int) -> bool:
         """Their topmost listeners get it; where none listens, the topmost processes do."""
@@ -84,7 +85,7 @@ class OrphanedAttempt:
             else:
                 frontier += [child for child in self.left.values() if child.parent == one.pid]
         for one in heard or tops:
-            _signal(one, number)
+            signal_process(one, number)
         return bool(tops)
 
 
@@ -99,7 +100,7 @@ def find_left_processes(
     processes: dict[int, LeftProcess] = {}
     owners: dict[int, str] = {}
     for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
-        process = _process(pid)
+        process = process_at(pid)
         if process is None or pid == os.getpid():
             continue
         processes[pid] = process
@@ -166,7 +167,7 @@ def _owner(pid: int, processes: Mapping[int, LeftProcess], owners: Mapping[int, 
     return owners.get(pid)
 
 
-def _process(pid: int) -> LeftProcess | None:
+def process_at(pid: int) -> LeftProcess | None:
     """None where it has ended."""
     try:
         uid = os.stat(f"/proc/{pid}").st_uid
@@ -179,15 +180,15 @@ def _process(pid: int) -> LeftProcess | None:
     if words[0] in (b"Z", b"X"):
         return None
     name = head.partition(b"(")[2].decode("utf-8", "replace")
-    return LeftProcess(pid, name, int(words[1]), int(words[19]), uid == os.geteuid())
+    return LeftProcess(pid, name, int(words[1]), int(words[19]), uid == os.geteuid(), words[0] in (b"T", b"t"))
 
 
-def _signal(process: LeftProcess, number: int) -> None:
+def signal_process(process: LeftProcess, number: int) -> None:
     """Signal exactly the process that was found, not another one that got its pid meanwhile."""
     with contextlib.suppress(OSError):  # it has ended, or runs as another user
         handle = os.pidfd_open(process.pid)
         try:
-            now = _process(process.pid)
+            now = process_at(process.pid)
             if now is not None and now.started == process.started:
                 signal.pidfd_send_signal(handle, number)
         finally:

@@ -1,0 +1,367 @@
+"""The helper that suspends one attempt, or lets it go on, and ends: its own process, since the driver may hang.
+
+It reads one JSON object from stdin and writes one line with its answer to stdout (suspension.py has both sides):
+
+    {"do": "suspend" or "resume", "folder": the attempt's, "parent": pid of the engine,
+     "may_have_several": its owner said that its CUDA processes share no memory,
+     "only_stop": stop and continue its processes, and leave the driver alone,
+     "room": {key of a card: bytes that must be free there before anything is restored},
+     "leases": [[major, minor, inode], ...] of its lease files, to find its processes where its shim was killed}
+
+All but the first three may be left out. It may be killed at any point and started again: each round looks at how
+the processes stand and decides the next steps from that alone (suspension_steps.py).
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from dibs.gpus.cuda_checkpoint import (
+    NOT_PERMITTED,
+    NOT_SUPPORTED,
+    WRONG_HANDLE,
+    WRONG_STEP,
+    CheckpointFailed,
+    CudaCheckpoint,
+    ProcessState,
+    find_cuda_checkpoint,
+    why_not_suspend,
+)
+from dibs.gpus.detect import find_probe
+from dibs.gpus.probe import ProbeFailed, answer_within
+from dibs.model.gpus import GpuReading
+from dibs.model.units import show_size
+from dibs.supervise.command import descendants
+from dibs.supervise.folder import facts, marked_processes, read_spec
+from dibs.supervise.orphans import LeftProcess, find_left_processes, process_at, signal_process
+from dibs.supervise.suspension_steps import (
+    Act,
+    Seen,
+    Step,
+    cuda_processes,
+    is_begun,
+    refusal_of,
+    steps_to_resume,
+    steps_to_suspend,
+)
+from dibs.worker_thread import wait_in_thread
+
+_PR_SET_PDEATHSIG = 1
+_LOCK_MS = 10_000  # for the work that is queued on the card
+_STOPPED_SECONDS = 1.0  # a process that is stopped and has not answered by then is one of CUDA
+_NO_PROGRESS_SECONDS = 10.0  # with the same steps again and again
+_PAUSE = 0.01  # seconds
+_SHARED_BY = ("/dev/shm/cuda.shm.", "/dev/shm/nccl-")
+_CODES = {NOT_PERMITTED: "not-permitted", NOT_SUPPORTED: "managed-memory"}
+
+
+def main() -> None:
+    question = json.loads(sys.stdin.buffer.read())
+    _die_with(question["parent"])
+    begun = time.monotonic()
+    try:
+        answer = _answer(question, os.environ)
+    except Exception as error:  # whatever it is, it is known here alone: nobody reads our stderr
+        answer = {"state": "unclear", "code": "failed", "why": f"its helper failed: {error!r}"}
+    seconds = round(time.monotonic() - begun, 3)
+    whole = {"state": "", "rung": "", "processes": 0, "seconds": seconds, "code": "", "why": ""} | answer
+    sys.stdout.write(f"{json.dumps(whole)}\n")
+    sys.stdout.flush()
+    os._exit(0)  # a thread may hang in the driver
+
+
+class _Failed(Exception):
+    """It cannot go on."""
+
+    def __init__(self, code: str, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+        self.why = why
+
+
+class _NotYet(Exception):
+    """No command has been started."""
+
+
+def _answer(question: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    is_to_suspend = question["do"] == "suspend"
+    driver = None if question.get("only_stop") else find_cuda_checkpoint(environ)
+    find = partial(_processes_of, question["folder"], question.get("leases", ()))
+    tree = _Tree(find, driver)
+    try:
+        if not question.get("only_stop") and (why := _why_no_driver(driver, environ)):
+            if not (found := find()):
+                return {"state": "ended"}
+            if is_to_suspend or any(_may_be_of_cuda(pid) for pid in found):
+                return {"state": "running" if is_to_suspend else "suspended", "code": "no-driver", "why": why}
+            tree = _Tree(find, None)
+        if is_to_suspend:
+            return _suspend(tree, may_have_several=question.get("may_have_several", False))
+        return _resume(tree, partial(_check_room, question.get("room", {}), environ))
+    except _NotYet:
+        return {"state": "running", "code": "failed", "why": "it is just starting"}
+
+
+def _suspend(tree: "_Tree", *, may_have_several: bool) -> dict[str, Any]:
+    try:
+        seen = _take_off(tree, may_have_several)
+    except _Failed as failure:
+        return _go_back(tree) | {"code": failure.code, "why": failure.why}
+    return _done("suspended", seen) if seen else {"state": "ended"}
+
+
+def _take_off(tree: "_Tree", may_have_several: bool) -> Mapping[int, Seen]:
+    """Suspend them, or raise _Failed; return how they stand then."""
+    known: set[int] | None = None  # those of CUDA, at the first look
+    rounds = _Rounds()
+    while seen := tree.look():
+        of_cuda = {pid for pid, one in seen.items() if one.is_cuda}
+        # What was refused at first is refused later too: a process may have come.
+        if refusal := refusal_of(seen, may_have_several=may_have_several or known is not None):
+            raise _Failed(*refusal)
+        if known is not None and of_cuda != known:
+            raise _Failed("failed", "its CUDA processes changed meanwhile")
+        known = of_cuda
+        if not rounds.go_on(steps := steps_to_suspend(seen)):
+            return seen
+        tree.do(steps)
+    return {}
+
+
+def _go_back(tree: "_Tree") -> dict[str, Any]:
+    """Let what was taken go on again, if anything was; where it stands then."""
+    seen: Mapping[int, Seen] = tree.look()
+    if tree.is_touched or is_begun(seen):
+        try:
+            seen = _put_back(tree, lambda _: None)
+        except _Failed:
+            return {"state": "unclear", "processes": cuda_processes(tree.look())}
+    return {"state": "running" if seen else "ended", "processes": cuda_processes(seen)}
+
+
+def _resume(tree: "_Tree", check_room: "RoomCheck") -> dict[str, Any]:
+    try:
+        seen = _put_back(tree, check_room)
+    except _NoRoom as failure:
+        found = {"state": "suspended", "rung": "cuda", "processes": cuda_processes(tree.look())}
+        return found | {"code": failure.code, "why": failure.why}
+    except _Failed as failure:
+        return {"state": "unclear", "code": failure.code, "why": failure.why}
+    return _done("running", seen) if seen else {"state": "ended"}
+
+
+def _put_back(tree: "_Tree", check_room: "RoomCheck") -> Mapping[int, Seen]:
+    """Let them go on, or raise _Failed; return how they stand then."""
+    rounds = _Rounds()
+    while seen := tree.look():
+        lost = [pid for pid, one in seen.items() if one.state in (ProcessState.FAILED, ProcessState.GONE)]
+        if not rounds.go_on(steps := steps_to_resume(seen)):
+            if lost:
+                raise _Failed("failed", f"the driver cannot reach its process {lost[0]} any more")
+            return seen
+        if steps[0][0] == Act.RESTORE:
+            check_room(seen)
+        tree.do(steps)
+    return {}
+
+
+def _done(state: str, seen: Mapping[int, Seen]) -> dict[str, Any]:
+    number = cuda_processes(seen)
+    return {"state": state, "rung": "cuda" if number else "stop", "processes": number}
+
+
+class _Rounds:
+    """Rounds of looking and doing: the same steps may be due again for a moment, and not for ever."""
+
+    def __init__(self) -> None:
+        self._last: list[Step] = []
+        self._since = time.monotonic()
+
+    def go_on(self, steps: list[Step]) -> bool:
+        if steps != self._last:
+            self._last, self._since = steps, time.monotonic()
+        elif steps:
+            time.sleep(_PAUSE)
+            if time.monotonic() > self._since + _NO_PROGRESS_SECONDS:
+                act, pid = steps[0]
+                raise _Failed("failed", f"the step `{act}` has no effect on its process {pid}")
+        return bool(steps)
+
+
+class _Tree:
+    """The processes of the attempt: how they stand, and what is done to them. Without a driver: stopped."""
+
+    def __init__(self, find: Callable[[], dict[int, LeftProcess]], driver: CudaCheckpoint | None) -> None:
+        self.is_touched = False
+        self._find = find
+        self._driver = driver
+        self._processes: dict[int, LeftProcess] = {}
+        self._stopped: set[tuple[int, int]] = set()  # by us: pid and start
+
+    def look(self) -> dict[int, Seen]:
+        self._processes = self._find()
+        found = {pid: self._seen(process) for pid, process in self._processes.items()}
+        return {pid: seen for pid, seen in found.items() if seen is not None}
+
+    def do(self, steps: list[Step]) -> None:
+        """What is not as it was seen is looked at again; any other failure is _Failed."""
+        self.is_touched = True
+        for act, pid in steps:
+            process = self._processes[pid]
+            if act in (Act.STOP, Act.CONTINUE):
+                signal_process(process, signal.SIGSTOP if act == Act.STOP else signal.SIGCONT)
+                if act == Act.STOP:
+                    self._stopped.add((pid, process.started))
+                continue
+            try:
+                self._call(act, pid)
+            except CheckpointFailed as failure:
+                has_ended = failure.code == WRONG_HANDLE and not _is_same(process)
+                if failure.code != WRONG_STEP and not has_ended:
+                    code = _CODES.get(failure.code, "failed")
+                    raise _Failed(code, f"the driver could not {act} its process {pid}: {failure}") from failure
+
+    def _call(self, act: Act, pid: int) -> None:
+        assert self._driver is not None
+        if act == Act.LOCK:
+            self._driver.lock(pid, _LOCK_MS)
+        elif act == Act.CHECKPOINT:
+            self._driver.checkpoint(pid)
+        elif act == Act.RESTORE:
+            self._driver.restore(pid)
+        else:
+            self._driver.unlock(pid)
+
+    def _seen(self, process: LeftProcess) -> Seen | None:
+        """None where it has ended."""
+        is_ours = process.is_ours or os.geteuid() == 0
+        if self._driver is None or not is_ours:
+            return Seen(is_stopped=process.is_stopped, is_ours=is_ours)
+        state = self._state(process, self._driver)
+        if state == ProcessState.GONE and not _is_same(process):
+            return None
+        seen = Seen(state, process.is_stopped, is_ours)
+        return seen._replace(shares_memory=_shares_memory(process.pid)) if seen.is_cuda else seen
+
+    def _state(self, process: LeftProcess, driver: CudaCheckpoint) -> ProcessState | None:
+        pid = process.pid
+        if not process.is_stopped:
+            return driver.state(pid)
+        if (pid, process.started) in self._stopped or not _may_be_of_cuda(pid):
+            return ProcessState.NOT_CUDA
+        try:
+            return wait_in_thread(partial(driver.state, pid), _STOPPED_SECONDS, "stopped-process")
+        except TimeoutError:
+            return None
+
+
+def _processes_of(folder: str, leases: list[list[int]]) -> dict[int, LeftProcess]:
+    """The processes of an attempt, never its shim: those below it, or, if it was killed, those with its marks."""
+    found = facts(folder)
+    if not found.is_locked:
+        keys = [(major, minor, inode) for major, minor, inode in leases]
+        return find_left_processes({folder: keys})[folder]
+    shim = (found.record or {}).get("shim")
+    if shim is None:
+        raise _NotYet
+    pids = set(descendants(shim))
+    if "container" in (read_spec(folder) or {}):  # its processes may be below the engine's daemon
+        pids |= {pid for marked in marked_processes(folder) for pid in (marked, *descendants(marked))} - {shim}
+    if not pids and found.record is not None and found.record.get("state") == "starting":
+        raise _NotYet
+    processes = {pid: process_at(pid) for pid in pids}
+    return {pid: process for pid, process in processes.items() if process is not None}
+
+
+def _why_no_driver(driver: CudaCheckpoint | None, environ: Mapping[str, str]) -> str:
+    if driver is None:
+        return why_not_suspend(environ)
+    try:
+        driver.start()
+    except CheckpointFailed as failure:
+        return f"the driver does not start: {failure}"
+    return ""
+
+
+# Raises _NoRoom where these processes must not be restored now.
+RoomCheck = Callable[[Mapping[int, Seen]], None]
+
+
+class _NoRoom(_Failed):
+    """Nothing was restored."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("no-room", why)
+
+
+def _check_room(room: Mapping[str, int], environ: Mapping[str, str], seen: Mapping[int, Seen]) -> None:
+    """A process whose restore fails for want of memory is lost: so in doubt there is no room."""
+    if not room:
+        return
+    try:
+        probe = find_probe(environ)
+        cards = {} if probe is None else {one.gpu.key: one for one in answer_within(probe.read).gpus}
+    except ProbeFailed as failure:
+        raise _NoRoom(f"its cards cannot be read: {failure.message}") from failure
+    for key, needed in room.items():
+        free = _free_for(cards.get(key), seen)
+        if free is None:
+            raise _NoRoom(f"how much memory is free on {key} cannot be read")
+        if free < needed:
+            raise _NoRoom(f"only {show_size(free)} of {show_size(needed)} are free on {key}")
+
+
+def _free_for(card: GpuReading | None, seen: Mapping[int, Seen]) -> int | None:
+    """What is free on a card, and what an earlier helper has put back there already."""
+    if card is None or card.gpu.memory_total is None or card.memory_used is None:
+        return None
+    already = sum(process.memory or 0 for process in card.processes if process.pid in seen)
+    return card.gpu.memory_total - card.memory_used + already
+
+
+def _is_same(process: LeftProcess) -> bool:
+    now = process_at(process.pid)
+    return now is not None and now.started == process.started
+
+
+def _may_be_of_cuda(pid: int) -> bool:
+    """Whether it has the driver's library: without it, it is no CUDA program."""
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            return b"/libcuda.so" in file.read()
+    except OSError:
+        return True
+
+
+def _shares_memory(pid: int) -> bool:
+    """Whether it has files by which torch and NCCL share memory of the card. CUDA IPC itself leaves no trace."""
+    try:
+        with open(f"/proc/{pid}/maps", errors="surrogateescape") as file:
+            if any(name in file_line for file_line in file for name in _SHARED_BY):
+                return True
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                if os.readlink(f"/proc/{pid}/fd/{number}").startswith(_SHARED_BY):
+                    return True
+            except FileNotFoundError:
+                continue  # it was closed meanwhile
+    except OSError:
+        return _is_there(pid)  # it cannot be looked at: in doubt
+    return False
+
+
+def _is_there(pid: int) -> bool:
+    return process_at(pid) is not None
+
+
+def _die_with(parent: int) -> None:
+    """End with the thread that started us: the next engine starts another helper, and two would meet."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
