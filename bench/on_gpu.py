@@ -1,6 +1,6 @@
 """What dibs does on a real card: `python bench/on_gpu.py`, where there are an NVIDIA GPU and torch.
 
-It needs dibs, nvidia-ml-py, torch and simple_gpu_scheduler in one environment. `--write-docs` writes
+It needs dibs, nvidia-ml-py, torch, pytest and simple_gpu_scheduler in one environment. `--write-docs` writes
 docs/on-a-real-gpu.md from the results of an earlier run, which need not have been on this machine.
 """
 
@@ -36,6 +36,7 @@ def main() -> int:
 
 
 def _measure(runs: int) -> dict[str, object]:
+    import gpu.checkpoint
     import gpu.packing
     import gpu.truth
     from gpu.card import Card
@@ -43,7 +44,11 @@ def _measure(runs: int) -> dict[str, object]:
     card = Card()
     begin = datetime.now(UTC)
     with tempfile.TemporaryDirectory(prefix="dibs-on-gpu-") as folder:
-        reports = [gpu.truth.measure(card, Path(folder)), gpu.packing.measure(card, Path(folder), runs=runs)]
+        reports = [
+            gpu.truth.measure(card, Path(folder)),
+            gpu.packing.measure(card, Path(folder), runs=runs),
+            gpu.checkpoint.measure(Path(folder)),
+        ]
     return {
         "date": begin.strftime("%Y-%m-%d"),
         "card": card.name,

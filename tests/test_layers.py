@@ -308,3 +308,14 @@ def test_only_the_faces_know_argv():
 
     assert found == []
     assert not [where for where, room, target in imports(SOURCE) if target == "sys.argv"]
+
+
+def test_only_the_helper_that_suspends_asks_the_driver_of_the_cards():
+    """A shim outlives its package, and the engine's own thread never waits for a driver."""
+    files = {
+        where.partition(":")[0]
+        for where, room, target in imports(SOURCE)
+        if room == "supervise" and target.startswith("dibs.gpus.")
+    }
+
+    assert files == {"supervise/suspender.py", "supervise/suspension_steps.py"}

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from cuda.machine import FakeMachine
 from dibs.cli import doctor_checks, systemd
 from dibs.cli.doctor_checks import OK, PROBLEM, WARNING, check_limits, check_login, check_up
 from dibs.cluster.install import source_mark
@@ -189,6 +190,19 @@ def test_settings_that_cannot_be_read_are_a_problem(environ, tmp_path):
     found = finding(environ, "settings")
 
     assert (found.state, "gpuss" in found.sentence) == (PROBLEM, True)
+
+
+def test_whether_the_driver_can_suspend_jobs_is_said(environ, tmp_path):
+    sentences = []
+    for old in (False, True):
+        machine = FakeMachine(tmp_path / f"machine {old}", old=old)
+        found = check_up({**environ, **machine.environ})
+        sentences += [one.sentence for one in found if one.name == "GPU driver" and "suspend" in one.sentence]
+
+    assert sentences == [
+        "this driver can suspend jobs",
+        "this driver cannot suspend jobs: driver 550 is too old: 570 or newer",
+    ]
 
 
 def test_a_sick_driver_is_a_problem_and_hides_nothing_else(environ, tmp_path):

@@ -11,6 +11,7 @@ from fractions import Fraction
 import pytest
 
 from backends.fake_sinfo import BIG, failing_sinfo, fake_sinfo, node
+from cuda.machine import FakeMachine
 from dibs.backends.slurm import controller
 from dibs.cli.gpus import _gpu_table, gpu_as_json
 from dibs.engine.watch.survey import GpuUse, survey
@@ -60,6 +61,8 @@ def test_the_keys_of_the_json_are_stable():
         "mark",
         "why",
         "remedy",
+        "can_suspend",
+        "why_not_suspend",
     ]
     assert data["holders"] == [
         {
@@ -212,7 +215,10 @@ def test_a_quarantine_is_told_once_with_how_the_card_comes_back(daemon, typed, f
 
     done = typed("gpus")
 
-    assert done.stderr == f"dibs: GPU 1 is quarantined: Xid 79: off the bus; {remedy}\n"
+    assert done.stderr == (
+        f"dibs: GPU 1 is quarantined: Xid 79: off the bus; {remedy}\n"
+        "dibs: this driver cannot suspend jobs: there is no CUDA driver here\n"
+    )
     assert "undrain" not in done.stdout
 
 
@@ -363,3 +369,27 @@ def test_a_real_cluster_is_shown(socket, typed, slurm, monkeypatch):
         ("n3", "out", "drained", "loud fan"),
     ]
     assert {sum(gpus["total"] for gpus in one["gpus"]) for one in found} == {2}
+
+
+def test_it_says_whether_the_driver_can_suspend_jobs(tmp_path, typed, monkeypatch):
+    machine = FakeMachine(tmp_path / "machine")
+    for name, value in machine.environ.items():
+        monkeypatch.setenv(name, value)
+
+    new = typed("gpus"), typed("gpus", "--json")
+    monkeypatch.setenv("DIBS_CUDA_LIBRARY", "/no/such/file")
+    without = typed("gpus"), typed("gpus", "--json")
+
+    assert new[0].stderr == "dibs: this driver can suspend jobs\n"
+    assert without[0].stderr == "dibs: this driver cannot suspend jobs: there is no CUDA driver here\n"
+    found = [json.loads(done.stdout)[0] for done in (new[1], without[1])]
+    assert [(gpu["can_suspend"], gpu["why_not_suspend"]) for gpu in found] == [
+        (True, None),
+        (False, "there is no CUDA driver here"),
+    ]
+
+
+def test_an_amd_card_cannot_suspend_whatever_the_driver_of_the_others_says():
+    amd = GpuUse(key="AMD-1", index=0, seen=GpuReading(gpu=Gpu(key="AMD-1", index=0)))
+
+    assert (gpu_as_json(amd)["can_suspend"], gpu_as_json(amd)["why_not_suspend"]) == (False, "it is no NVIDIA GPU")

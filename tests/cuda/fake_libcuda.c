@@ -18,8 +18,15 @@
 #define NOT_INITIALIZED 3
 #define INVALID_HANDLE 304
 
+/* $FAKE_CUDA, or the folder of this library: a daemon keeps only the variables of dibs. */
 static int folder(void) {
-  const char *path = getenv("FAKE_CUDA");
+  const char *path = getenv("FAKE_CUDA"), *library = getenv("DIBS_CUDA_LIBRARY");
+  char beside[4096];
+  if (!path && library && strrchr(library, '/') && strlen(library) < sizeof beside) {
+    strcpy(beside, library);
+    *strrchr(beside, '/') = 0;
+    path = beside;
+  }
   return path ? open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
 }
 

@@ -1,8 +1,8 @@
 """A program that "uses CUDA" under fake_libcuda.c: it answers the driver's calls itself, on $FAKE_CUDA/PID.sock.
 
 It counts steps into its ledger, one line each, only while its state is `running`; it holds its bytes in the file
-of DIBS_PROBE=fake:/path.json while it is not checkpointed. PID.state in $FAKE_CUDA has its state, and PID.calls there
-a line for each call that it began to answer, for tests to look at. Standard library only.
+of DIBS_PROBE=fake:/path.json while it is not checkpointed. For tests $FAKE_CUDA has PID.state with its state, and
+PID.calls with a line for each call that it began to answer. Standard library only.
 """
 
 import argparse

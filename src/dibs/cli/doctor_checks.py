@@ -16,6 +16,7 @@ from dibs.client.connection import NoAnswer, NotListening
 from dibs.client.starting import lock_is_held
 from dibs.dataclass import dataclass
 from dibs.errors import DibsError
+from dibs.gpus.cuda_checkpoint import suspending_in_words
 from dibs.gpus.detect import find_probe
 from dibs.gpus.probe import answer_within
 from dibs.leases.folder import lease_folder
@@ -221,9 +222,10 @@ def check_driver(environ: Environ) -> list[Finding]:
     seconds = time.monotonic() - begun
     cards = len(reading.gpus)
     sentence = f"{cards} GPU{'s' if cards != 1 else ''}, answered in {seconds:.2f} seconds"
+    suspending = Finding(OK, suspending_in_words(environ))
     if seconds > _SLOW_DRIVER:
-        return [Finding(WARNING, sentence, "`nvidia-smi -pm 1` (as root) keeps the driver awake")]
-    return [Finding(OK, sentence)]
+        return [Finding(WARNING, sentence, "`nvidia-smi -pm 1` (as root) keeps the driver awake"), suspending]
+    return [Finding(OK, sentence), suspending]
 
 
 def check_limits(environ: Environ) -> list[Finding]:

@@ -17,6 +17,7 @@ from dibs.client.client import connect, connect_if_running
 from dibs.engine.watch.survey import GpuStanding, GpuUse, pid_of, standing, unseen
 from dibs.errors import BadInput, DibsError, NotAllowed
 from dibs.foreground.gpus import end_job, find_gpu, survey_gpus
+from dibs.gpus.cuda_checkpoint import suspending_in_words, why_not_suspend
 from dibs.inputs.checks import check_text
 from dibs.leases.files import WAY_OUT, Holder
 from dibs.model.places import LOCAL, PLACES
@@ -63,12 +64,16 @@ def gpus(ctx: click.Context, on: str, as_json: bool) -> int:
     found = survey_gpus(os.environ, energy=as_json)
     failure = found.failure
     uses, marks = _with_the_queues(found.uses)
+    is_seen = any(use.seen for use in uses)
     if as_json:
-        show_json([gpu_as_json(use, marks.get(use.key)) for use in uses])
+        why_not = why_not_suspend(os.environ) if is_seen else ""
+        show_json([gpu_as_json(use, marks.get(use.key), why_not) for use in uses])
     elif uses:
         show("\n".join(_gpu_table(uses, marks)))
         for sentence in _troubles(uses, marks):
             say(f"dibs: {sentence}")
+        if is_seen:
+            say(f"dibs: {suspending_in_words(os.environ)}")
     if found.too_many:
         say(f"dibs: {found.too_many}; {WAY_OUT}")
     if failure is not None:
@@ -277,9 +282,11 @@ def _clock(since: float) -> str:
     return time.strftime("%H:%M:%S" if then[:3] == now[:3] else "%Y-%m-%d %H:%M", then)
 
 
-def gpu_as_json(use: "GpuUse", mark: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def gpu_as_json(use: "GpuUse", mark: Mapping[str, Any] | None = None, why_not_suspend: str = "") -> dict[str, Any]:
     """The keys that scripts rely on: docs/reference.md has them. What is not known is null."""
     card = use.seen
+    if card is not None and card.gpu.is_amd:
+        why_not_suspend = "it is no NVIDIA GPU"
     stands = _standing(use, mark)
     return {
         "index": use.index,
@@ -303,6 +310,8 @@ def gpu_as_json(use: "GpuUse", mark: Mapping[str, Any] | None = None) -> dict[st
         "mark": mark["state"] if mark else None,
         "why": stands.why or None,
         "remedy": stands.remedy or None,
+        "can_suspend": None if card is None else not why_not_suspend,
+        "why_not_suspend": why_not_suspend or None,
     }
 
 

@@ -129,6 +129,12 @@ def why_not_suspend(environ: Mapping[str, str]) -> str:
     return f"driver {version or 'of an unknown version'} is too old: {_OLDEST} or newer"
 
 
+def suspending_in_words(environ: Mapping[str, str]) -> str:
+    """Whether this machine's driver can suspend jobs, as a sentence."""
+    why = why_not_suspend(environ)
+    return f"this driver cannot suspend jobs: {why}" if why else "this driver can suspend jobs"
+
+
 def _library_name(environ: Mapping[str, str]) -> str:
     """Empty where there is none to be loaded."""
     choice = environ.get("DIBS_PROBE", "")
