@@ -78,6 +78,7 @@ class Run:
     has_shim: bool = True
     is_alive: bool = True  # the command
     record: dict[str, Any] | None = None
+    stands_still: bool = False  # suspended: its cards are free
     said_goodbye: bool = False  # its shim told the engine that nothing is left
     locks: list[int] = field(default_factory=list)  # of its leases
     watchers: list[Callable[[], None]] = field(default_factory=list)
@@ -129,7 +130,7 @@ class Machine:
         """No GPU is given to more commands than fit."""
         taken: Counter[str] = Counter()
         for run in self.ledger:
-            for claim in run.claims if run.is_alive else ():
+            for claim in run.claims if run.is_alive and not run.stands_still else ():
                 taken[claim.gpu] += claim.share  # type: ignore[assignment]
         assert all(share <= 1 for share in taken.values()), f"given twice: {dict(taken)}"
 

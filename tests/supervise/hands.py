@@ -139,7 +139,7 @@ class Hands:
     ) -> Leftovers:
         """What is left of an attempt whose shim was killed; `leases` are descriptors of its lease files."""
         keys = [file_key(os.fstat(lease)) for lease in leases]
-        facts = {"age": 0.0, "has_ended": False} | facts
+        facts = {"age": 0.0, "stood_still": 0.0, "is_suspended": False, "has_ended": False} | facts
         one = WithoutShim(ref=ref_of(attempt), request=request, holds_gpu=bool(leases), leases=keys, **facts)
         return self.backend.look_after([one])[one.ref]
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.gpus.cuda_checkpoint import ProcessState
-from dibs.supervise.suspension_steps import Act, Seen, refusal_of, steps_to_resume, steps_to_suspend
+from dibs.supervise.suspension_steps import MoveAct, Seen, refusal_of, steps_to_resume, steps_to_suspend
 
 RUNNING, LOCKED = Seen(ProcessState.RUNNING), Seen(ProcessState.LOCKED)
 OFF = Seen(ProcessState.CHECKPOINTED)
@@ -14,12 +14,12 @@ SILENT = Seen(None, is_stopped=True)
 
 # What each step makes of a process, where a driver and a kernel do as they say.
 _BECOMES = {
-    Act.LOCK: LOCKED,
-    Act.CHECKPOINT: OFF,
-    Act.RESTORE: LOCKED,
-    Act.UNLOCK: RUNNING,
-    Act.STOP: STOPPED,
-    Act.CONTINUE: WORKER,
+    MoveAct.LOCK: LOCKED,
+    MoveAct.CHECKPOINT: OFF,
+    MoveAct.RESTORE: LOCKED,
+    MoveAct.UNLOCK: RUNNING,
+    MoveAct.STOP: STOPPED,
+    MoveAct.CONTINUE: WORKER,
 }
 trees = st.dictionaries(st.integers(1, 9), st.sampled_from([RUNNING, LOCKED, OFF, WORKER, STOPPED]))
 
@@ -28,15 +28,15 @@ trees = st.dictionaries(st.integers(1, 9), st.sampled_from([RUNNING, LOCKED, OFF
     ("tree", "suspending", "resuming"),
     [
         ({}, [], []),
-        ({1: RUNNING, 2: WORKER}, [(Act.LOCK, 1)], []),
-        ({1: LOCKED, 2: RUNNING, 3: WORKER}, [(Act.LOCK, 2)], [(Act.UNLOCK, 1)]),
-        ({1: LOCKED, 2: WORKER}, [(Act.STOP, 2)], [(Act.UNLOCK, 1)]),
-        ({1: LOCKED, 2: STOPPED}, [(Act.CHECKPOINT, 1)], [(Act.CONTINUE, 2)]),
-        ({1: OFF, 2: LOCKED, 3: STOPPED}, [(Act.CHECKPOINT, 2)], [(Act.RESTORE, 1)]),
-        ({1: OFF, 2: OFF, 3: STOPPED}, [], [(Act.RESTORE, 1), (Act.RESTORE, 2)]),
-        ({1: WORKER, 2: WORKER}, [(Act.STOP, 1), (Act.STOP, 2)], []),
-        ({1: STOPPED}, [], [(Act.CONTINUE, 1)]),
-        ({1: SILENT, 2: OFF}, [], [(Act.CONTINUE, 1)]),  # it would not answer the restore
+        ({1: RUNNING, 2: WORKER}, [(MoveAct.LOCK, 1)], []),
+        ({1: LOCKED, 2: RUNNING, 3: WORKER}, [(MoveAct.LOCK, 2)], [(MoveAct.UNLOCK, 1)]),
+        ({1: LOCKED, 2: WORKER}, [(MoveAct.STOP, 2)], [(MoveAct.UNLOCK, 1)]),
+        ({1: LOCKED, 2: STOPPED}, [(MoveAct.CHECKPOINT, 1)], [(MoveAct.CONTINUE, 2)]),
+        ({1: OFF, 2: LOCKED, 3: STOPPED}, [(MoveAct.CHECKPOINT, 2)], [(MoveAct.RESTORE, 1)]),
+        ({1: OFF, 2: OFF, 3: STOPPED}, [], [(MoveAct.RESTORE, 1), (MoveAct.RESTORE, 2)]),
+        ({1: WORKER, 2: WORKER}, [(MoveAct.STOP, 1), (MoveAct.STOP, 2)], []),
+        ({1: STOPPED}, [], [(MoveAct.CONTINUE, 1)]),
+        ({1: SILENT, 2: OFF}, [], [(MoveAct.CONTINUE, 1)]),  # it would not answer the restore
     ],
 )
 def test_the_next_steps_follow_from_where_things_stand(tree, suspending, resuming):
@@ -61,9 +61,9 @@ def test_nothing_runs_beside_a_process_that_is_being_moved(tree):
     for steps in (steps_to_suspend(tree), steps_to_resume(tree)):
         acts = {act for act, _ in steps}
         assert len(acts) <= 1
-        if acts == {Act.CHECKPOINT}:
+        if acts == {MoveAct.CHECKPOINT}:
             assert not {RUNNING, WORKER} & set(tree.values())
-        if acts == {Act.UNLOCK}:
+        if acts == {MoveAct.UNLOCK}:
             assert not {OFF, STOPPED} & set(tree.values())
 
 

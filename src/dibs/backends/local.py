@@ -47,6 +47,8 @@ class WithoutShim:
     holds_gpu: bool  # its lease is still locked
     leases: "Collection[FileKey]"  # the files of its lease
     age: float  # seconds since it was opened
+    stood_still: float  # seconds of its age in which it was suspended
+    is_suspended: bool
     has_ended: bool  # its end is recorded: what is left was left behind by its command
 
 
@@ -260,8 +262,10 @@ class LocalBackend:
                 time=request.time_limit,
                 checkpoint=None if save is None else (save.signal, save.seconds),
             )
-            orphaned = self._orphaned[path] = OrphanedAttempt(path, limits, age=one.age)
-        orphaned.seen(left)
+            orphaned = self._orphaned[path] = OrphanedAttempt(
+                path, limits, age=one.age, stood_still=one.stood_still
+            )
+        orphaned.seen(left, is_suspended=one.is_suspended)
         if not left:
             del self._orphaned[path]
         elif one.has_ended:

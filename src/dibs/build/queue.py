@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from dibs.backends.local import LocalBackend
 from dibs.backends.slurm.files import ROOT_SETTING
@@ -39,6 +40,9 @@ from dibs.store.recorder import Recorder
 from dibs.store.replay import catch_up, refuse_journal_without_store, shorten
 from dibs.store.store import Store
 from dibs.supervise.folder import facts, read_spec
+
+if TYPE_CHECKING:
+    from dibs.engine.launch.suspensions import Helpers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +104,7 @@ def build_queue(
         announce=hooks.announce,
         ask_for_turn=hooks.ask_for_turn,
         start_thread=hooks.start_thread,
+        find_helpers=lambda: _helpers(hooks, environ),
         reach=reach,
     )
     first_test = None if settings.canary == "never" else settings.canary_after
@@ -117,6 +122,12 @@ def build_queue(
         notifier=None if channels.are_none else Notifier(channels, log),
         results=results,
     )
+
+
+def _helpers(hooks: Hooks, environ: Mapping[str, str]) -> "Helpers":
+    from dibs.supervise.suspension import Suspender  # few jobs are suspended
+
+    return Suspender(hooks.add_reader, hooks.remove_reader, environ)
 
 
 def rebuild_store(queue: str) -> RebuildReport:

@@ -66,7 +66,7 @@ Examples:
 )
 def kill(references: Sequence[str], signal: int | None, project: str | None, as_json: bool) -> int:
     """End jobs: waiting jobs never start, running ones are asked to end and killed after their grace period."""
-    chosen = {"state": ["queued", "held", "submitted", "running"], "project": project}
+    chosen = {"state": ["queued", "held", "submitted", "running", "suspended"], "project": project}
 
     done = "ending" if signal is None else f"sent {signal_name(signal)} to"
     return _act("kill", done, references, chosen if project else None, as_json, signal)

@@ -52,7 +52,7 @@ _LEAVE: tuple[int, ...] = (5, 3, 2, 4)  # on a narrow terminal: the command firs
 
 # The parts of the table, from top to bottom: what is asked for, and in which order.
 _PARTS = {
-    "running": ((("running",), "newest"),),
+    "running": ((("running",), "newest"), (("suspended",), "newest")),
     "waiting": ((("submitted",), "oldest"), (("queued",), "turn"), (("held",), "newest")),
     "over": ((OVER, "ended"),),
 }

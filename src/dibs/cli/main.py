@@ -32,6 +32,8 @@ _COMMANDS = {
     "web": ("dibs.cli.web:web", "Open the queue in a browser."),
     "kill": ("dibs.cli.act:kill", "End jobs, or send them a signal."),
     "retry": ("dibs.cli.act:retry", "Put jobs that are over back into the queue."),
+    "suspend": ("dibs.cli.suspend:suspend", "Have running jobs stand still, and free their GPUs."),
+    "resume": ("dibs.cli.suspend:resume", "Let suspended jobs go on where they stopped."),
     "hold": ("dibs.cli.act:hold", "Keep jobs from starting."),
     "release": ("dibs.cli.act:release", "Let jobs start that were held."),
     "edit": ("dibs.cli.edit:edit", "Change a job, or its place, before it starts."),
@@ -62,7 +64,7 @@ _MEANT = {
 _USES = {
     "Run": ("run", "add", "sweep"),
     "Look": ("ls", "log", "metrics", "why", "info", "wait", "gpus", "web", "report", "lessons", "simulate"),
-    "Change": ("kill", "retry", "hold", "release", "edit", "pause", "unpause"),
+    "Change": ("kill", "retry", "suspend", "resume", "hold", "release", "edit", "pause", "unpause"),
     "Keep": ("clean", "export", "import"),
 }
 

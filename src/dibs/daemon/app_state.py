@@ -148,7 +148,17 @@ class AppState:
         is_away = row.job.state is State.RUNNING and row.job.request.on
         remark = self.remote.seen_reason(row.job) if is_away else ""
         report = self.progress.of(row) if row.job.state is State.RUNNING else None
-        return job_object(row, self.user, usage, orphans, remark, report, hide_secrets=hide_secrets)
+        one = self.engine.state.open.get((row.job.id, row.job.attempts))
+        return job_object(
+            row,
+            self.user,
+            usage,
+            orphans,
+            remark,
+            report,
+            None if one is None else one.suspension,
+            hide_secrets=hide_secrets,
+        )
 
 
 class EventFeed:

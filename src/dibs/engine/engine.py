@@ -23,6 +23,7 @@ from dibs.engine.launch.launcher import AttemptLauncher, Place
 from dibs.engine.launch.lease_keeper import CardsTaken, LeaseKeeper, LeaseStillHeld
 from dibs.engine.launch.results import Results
 from dibs.engine.launch.settlement import LOOK_AT_STARTING, Judge, Settlement
+from dibs.engine.machine import memory_available
 from dibs.engine.turn import plan_cache
 from dibs.engine.turn.decide import Turn, decide, may_need_less
 from dibs.engine.turn.facts import Finding, TurnFacts, take_snapshot
@@ -36,6 +37,8 @@ from dibs.engine.turn.state import (
     WaitingWindow,
     apply_followed,
     extend_followed,
+    next_suspension,
+    with_suspensions,
 )
 from dibs.engine.watch.cards import Cards
 from dibs.engine.watch.metering import Meters
@@ -45,14 +48,17 @@ from dibs.model.events import Event, Refused, Trouble
 from dibs.model.gpus import NOT_COUNTED, Claim, Machine, Reading
 from dibs.model.jobs import Attempt, Job, JobId, Request, State
 from dibs.model.records import Consequences, GpusAstray
+from dibs.model.suspensions import Suspension, too_much_to_move
 from dibs.policy.outcomes import Limits
+from dibs.policy.preemption import learned_speed
 from dibs.policy.schedule import exceeds_machine, impossible
-from dibs.policy.snapshot import Snapshot
+from dibs.policy.snapshot import MoveSpeed, Snapshot
 from dibs.store.codec import class_of
 from dibs.store.recorder import Recorder
 from dibs.store.store import Store
 
 if TYPE_CHECKING:
+    from dibs.engine.launch.suspensions import Helpers, Suspensions
     from dibs.engine.remote.systems import RemoteSystems  # a run's list does not load it
     from dibs.worker_thread import WorkerThread
 
@@ -94,6 +100,7 @@ class Engine:
         announce: Callable[[Sequence[Event]], None],
         ask_for_turn: Callable[[], None],
         start_thread: "Callable[[str], WorkerThread] | None" = None,
+        find_helpers: "Callable[[], Helpers] | None" = None,
         limits: EngineLimits | None = None,
         meters: Meters | None = None,
         judge: Judge = lambda attempt, outcome, open_attempts, now: outcome,
@@ -126,7 +133,9 @@ class Engine:
         self._fault = ""  # the last one, for a sentence
         self._timers: dict[str, float] = {}
         self._undelivered: dict[Key, str] = {}  # commands to attempts that were not delivered yet
-        self._to_show: dict[Key, Attempt] = {}  # their leases do not show yet that they hold less
+        self._to_show: set[Key] = set()  # their leases do not show yet that they hold less
+        self._find_helpers = find_helpers
+        self._suspensions: Suspensions | None = None  # once something is to be suspended
         self._seen_others: tuple[float, frozenset[str]] | None = None  # when listed, and their cards
         containers = AttemptContainers(place, start_thread, self.settle_soon)
         self._settlement = Settlement(
@@ -208,6 +217,8 @@ class Engine:
         moments = [*self._timers.values()]
         if (look := self._settlement.next_look) is not None:
             moments.append(look)
+        if self._suspensions is not None and (again := self._suspensions.next_look) is not None:
+            moments.append(again)
         # While a fault lasts nothing starts and nothing is recorded: waking up for it would be a busy loop.
         trouble = self._timers.get("trouble", 0.0)
         put_off = (self._state.rest_ends, None if self._busy_remote is None else self._busy_remote.next_round)
@@ -291,6 +302,32 @@ class Engine:
         if self.remote is not None:
             self.remote.send(keys, command, self._state.remote)
 
+    def why_not_suspend(self, job: Job, one: OpenAttempt | None) -> str:
+        """Why a job cannot be suspended, as far as that is known before it is tried; empty where it may be."""
+        if one is None:
+            if job.state is State.RUNNING:
+                return f"it runs on {job.request.on.capitalize()}, and only jobs of this machine are suspended"
+            return (
+                "it has not started; `dibs hold` keeps it from starting" if not job.state.is_over else "it is over"
+            )
+        if self._find_helpers is None:
+            return "only jobs of a queue are suspended"
+        if job.id in self._state.stopping:
+            return "it is ending"
+        if job.request.image:
+            return "it runs in a container, and the driver cannot suspend its processes from outside"
+        held = sum(self.meters.held_by(one.attempt.key).values())
+        return too_much_to_move(held, memory_available())
+
+    def new_suspension(self, one: OpenAttempt, why: str, *, resumes: bool) -> Suspension:
+        """The suspension that begins now."""
+        return next_suspension(one, why, self.meters.held_by(one.attempt.key), self.clock(), resumes=resumes)
+
+    def move(self, attempts: Sequence[OpenAttempt]) -> None:
+        """It is recorded that these are to be suspended: have it done."""
+        if attempts:
+            self._get_suspensions().begin(attempts)
+
     def report_astray(self, one: OpenAttempt, gpus: Sequence[str], sentence: str) -> None:
         """An attempt uses cards that it was not given: record and announce it."""
         with suppress(StoreUnusable), self.change() as change:
@@ -312,6 +349,8 @@ class Engine:
         """Close everything. Running attempts go on with their shims."""
         if self.remote is not None:
             self.remote.close()
+        if self._suspensions is not None:
+            self._suspensions.close()
         self._leases.close()
         self._backend.close()
 
@@ -324,7 +363,11 @@ class Engine:
         """
         now = self.clock()
         self._count_beyond_folders()
-        attempts = [OpenAttempt(job, attempt) for job, attempt in self.store.open_attempts()]
+        suspensions = self.store.suspensions.of_open()
+        attempts = [
+            with_suspensions(OpenAttempt(job, attempt), suspensions.get(attempt.key, ()))
+            for job, attempt in self.store.open_attempts()
+        ]
         self._state = replace(
             self._state,
             waiting=self._window(now),
@@ -342,9 +385,10 @@ class Engine:
             self._announcer.take_ends_as_found()
         for key, one in self._state.open.items():
             # An earlier engine may have recorded that an attempt needs less, and died before it changed the lease.
-            if one.job.request.wishes.shape and one.attempt.claims:
-                self._to_show[key] = one.attempt
+            if one.attempt.claims and (one.job.request.wishes.shape or one.is_suspended):
+                self._to_show.add(key)
         self._show_lowered()
+        self.move([one for one in self._state.open.values() if one.is_moving])
         if self._state.open:
             self.check_leases()
         if self.remote is not None:
@@ -433,6 +477,8 @@ class Engine:
             raise
         self._become(after)
         self._settlement.recorded(findings)
+        if self._suspensions is not None:
+            self._suspensions.recorded(findings)
         if followed.held:
             self._forget_held(now)
         self._announcer.add(turn.events)
@@ -449,6 +495,8 @@ class Engine:
         state = self._state
         leased: Mapping[JobId, tuple[Claim, ...]] = {}
         findings: list[Finding] = list(self._settlement.findings)
+        if self._suspensions is not None:
+            findings += self._suspensions.findings
         if self._busy_remote is not None:
             findings += self._busy_remote.findings(state.remote, now)
         while True:
@@ -459,6 +507,7 @@ class Engine:
                 state = self._loaded(state, need, now)
                 continue
             refusal = self._leases.prepare(turn.begun, turn.left)
+            refusal = refusal or self._leases.take_back(turn.resumed, turn.left)
             if refusal is None:
                 if turn.begun:
                     self._reach("after-lease")
@@ -501,6 +550,7 @@ class Engine:
         shapes |= {job.request.wishes.shape for job in others}
         shapes |= {one.job.request.wishes.shape for one in state.open.values()}
         shapes.discard("")
+        preemptible = [key for key, one in state.open.items() if one.may_be_preempted]
         measured = {key: self.meters.usage_of(key) for key, one in state.open.items() if _books_memory(one)}
         return TurnFacts(
             board=board,
@@ -519,12 +569,28 @@ class Engine:
             lessons={about: one for shape in shapes for about, one in self.store.lessons.of(shape).items()},
             usages={key: usage for key, usage in measured.items() if usage is not None},
             limits=self.limits.stop_rules,
+            move_speed=self._move_speed() if preemptible else MoveSpeed(),
+            held={key: self.meters.held_by(key) for key in preemptible},
+            may_suspend=bool(preemptible) and self._find_helpers is not None,
+            memory_available=memory_available() if preemptible else None,
+        )
+
+    def _move_speed(self) -> MoveSpeed:
+        """As learned from the last suspensions."""
+        latest = self.store.suspensions.latest()
+        return learned_speed(
+            ((one.held_bytes, one.suspended_at - one.began_at) for one in latest if one.suspended_at is not None),
+            (
+                (one.held_bytes, one.ended_at - one.resuming_at)
+                for one in latest
+                if one.ended_at is not None and one.resuming_at is not None
+            ),
         )
 
     def _act(self, turn: Turn, findings: Sequence[Finding], now: float) -> None:
         """The turn is recorded: hand leases on, start attempts, wait for cards that others hold."""
         failed = self._leases.confirm(turn.begun, turn.left)
-        self.cards.left({claim.gpu for one in turn.left for claim in one.attempt.claims})
+        self.cards.left(turn.left_cards)
         here = [one for one in turn.begun if not one.attempt.backend]
         for number, one in enumerate(here):
             try:
@@ -545,8 +611,9 @@ class Engine:
             self._busy_remote.recorded(findings, now)
         if self.remote is not None and (remote := [one for one in turn.begun if one.attempt.backend]):
             self.remote.submit(remote)
-        self._to_show |= {attempt.key: attempt for attempt in turn.lowered}
+        self._to_show |= set(turn.lowered)
         self._show_lowered()
+        self.move(turn.moved)
         if turn.line is not None and turn.line.job is not None:
             self._leases.wait_for(turn.line.claims, turn.line.job, now)
         elif turn.line is not None:
@@ -561,6 +628,23 @@ class Engine:
         self._state = state
         if has_new_marks:
             self.marked.publish(None)
+
+    def _get_suspensions(self) -> "Suspensions":
+        if self._suspensions is None:
+            from dibs.engine.launch.suspensions import Suspensions  # few jobs are suspended
+
+            assert self._find_helpers is not None, "only a queue suspends its jobs"
+            self._suspensions = Suspensions(
+                self._find_helpers(),
+                settle_soon=self.settle_soon,
+                signal=lambda key, number: self.send([key], f"signal {number}"),
+                announce=lambda event: self.announce_soon(event),
+                ask_for_turn=self.ask_for_turn,
+                lease_files=lambda one: self._leases.watched_files(one.attempt),
+                clock=self.clock,
+                ticks=self._ticks,
+            )
+        return self._suspensions
 
     def _publish(self, touched: Sequence[JobId], retried: Sequence[JobId]) -> None:
         if touched:
@@ -621,10 +705,10 @@ class Engine:
 
     def _show_lowered(self) -> None:
         """Write into the leases what has been recorded: some attempts hold less than before."""
-        for key, attempt in list(self._to_show.items()):
-            is_recorded = key in self._state.open and self._state.open[key].attempt == attempt
-            if not is_recorded or self._leases.lower(attempt):
-                del self._to_show[key]
+        for key in list(self._to_show):
+            one = self._state.open.get(key)
+            if one is None or self._leases.show(one):
+                self._to_show.discard(key)
                 self.ask_for_turn()
 
     def _trouble(self, sentence: str, now: float) -> None:
@@ -659,6 +743,8 @@ class Engine:
             return
         self._timers = {name: at + jump for name, at in self._timers.items()}
         self._settlement.shift(jump)
+        if self._suspensions is not None:
+            self._suspensions.shift(jump)
         if self.remote is not None:
             self.remote.shift(jump)
         if self._state.rest_ends is not None:
@@ -674,6 +760,8 @@ class Engine:
     def _run_timers(self, now: float) -> None:
         """Do what is due now."""
         self._done += self._settlement.due(now)
+        if self._suspensions is not None:
+            self._suspensions.look_again(self._state.open, now)
         for name in [name for name, at in self._timers.items() if at <= now]:
             del self._timers[name]
             if name == "others":

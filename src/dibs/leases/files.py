@@ -401,7 +401,7 @@ def decode(record: bytes, gpu: str, uid: int) -> Holder:
         fields = json.loads(record)
         share, since, pid = fields["share"], float(fields["since"]), int(fields["pid"])
         vram, folder = int(fields["vram"]), fields["folder"]
-        if not _SHARE.fullmatch(share) or not 0 < Fraction(share) <= 1 or not isinstance(folder, str):
+        if not _SHARE.fullmatch(share) or not 0 <= Fraction(share) <= 1 or not isinstance(folder, str):
             raise ValueError(record)
         if not (0 <= since <= _LATEST and 0 <= pid < 2**31 and 0 <= vram <= _MOST_BYTES):
             raise ValueError(record)

@@ -214,10 +214,47 @@ class Leases:
             try:
                 for entry in self._listing.files().get(("claim", claim.gpu), ()):
                     if entry.uid == self._uid:
-                        rewrite(self._folder, claim.gpu, entry, partial(self._less, claim, folder))
+                        rewrite(self._folder, claim.gpu, entry, partial(self._changed, claim, folder))
             finally:
                 close_all(guards)
         return True
+
+    def take_back(self, claims: Sequence[Claim], *, folder: str, since: float) -> Busy | None:
+        """Record again what the attempt in this folder was leased before `lower`: all of it, or say why not.
+
+        The process that has the locks has kept them. Live claims of others and wishes from before `since` go
+        first.
+        """
+        wanted: dict[str, list[Claim]] = {}
+        for claim in claims:
+            check_key(claim.gpu)
+            wanted.setdefault(claim.gpu, []).append(claim)
+        guards = self._guards.hold(wanted)
+        if isinstance(guards, str):
+            return Busy(guarded_by=guards, remedy=WAY_OUT)
+        try:
+            files = self._listing.files()
+            busy: list[LockedFile] = []
+            waiting: list[LockedFile] = []
+            for gpu, ours in wanted.items():
+                alive = [one for one in self._look(files, "claim", gpu).alive if not self._is_of(one, folder)]
+                earlier = [wish for wish in self._foreign_wishes(files, gpu) if wish.holder.since < since]
+                taken = sum((one.holder.share for one in (*alive, *earlier)), Fraction())
+                if taken + sum(claim.share for claim in ours) > 1:
+                    busy += alive
+                    waiting += earlier
+            if not busy and not waiting:
+                for claim in claims:
+                    for entry in files.get(("claim", claim.gpu), ()):
+                        if entry.uid == self._uid:
+                            rewrite(self._folder, claim.gpu, entry, partial(self._changed, claim, folder))
+        finally:
+            close_all(guards)
+        return _busy(busy, waiting) if busy or waiting else None
+
+    def _is_of(self, one: LockedFile, folder: str) -> bool:
+        """Whether a live claim is that of the attempt in this folder, of this user."""
+        return one.holder.uid == self._uid and one.holder.folder == folder
 
     def wish(self, claims: Sequence[Claim], *, job: str, since: float) -> None:
         """Leave a locked wish for each of these GPUs, or renew it; earlier wishes for others end.
@@ -456,7 +493,7 @@ class Leases:
             )
         )
 
-    def _less(self, claim: Claim, folder: str, holder: Holder) -> bytes | None:
+    def _changed(self, claim: Claim, folder: str, holder: Holder) -> bytes | None:
         """The record with this claim, for a holder in this folder; None for another one, or without a change."""
         if not folder or holder.folder != folder or (holder.share, holder.vram) == (claim.share, claim.vram):
             return None
@@ -492,7 +529,7 @@ def _busy(holders: Sequence[LockedFile], waiting: Sequence[LockedFile]) -> Busy:
     """Never with a guard held: it reads the kernel's locks and the names of users."""
     pids = lockers()
     busy = Busy(
-        holders=tuple(_with_locker(one, pids) for one in holders),
+        holders=tuple(_with_locker(one, pids) for one in holders if one.holder.share),
         waiting=tuple(_with_locker(one, pids) for one in waiting),
     )
     is_for_ever = any(holder.file_of for holder in (*busy.holders, *busy.waiting))

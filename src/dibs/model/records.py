@@ -8,6 +8,7 @@ from dataclasses import field
 
 from dibs.dataclass import dataclass
 from dibs.model.jobs import Attempt, Job, JobId, Outcome
+from dibs.model.suspensions import Suspension
 from dibs.model.usage import Lesson, Usage
 
 
@@ -142,6 +143,14 @@ class ClaimsLowered:
 
 
 @dataclass(frozen=True, slots=True)
+class SuspensionChanged:
+    """A suspension of an open attempt has begun, or stands elsewhere now."""
+
+    attempt: Attempt
+    suspension: Suspension
+
+
+@dataclass(frozen=True, slots=True)
 class LessonLearned:
     """What jobs of a shape were seen to need on cards of a model."""
 
@@ -270,6 +279,7 @@ Record = (
     | AttemptEnded
     | AttemptForgotten
     | ClaimsLowered
+    | SuspensionChanged
     | LessonLearned
     | JobsHeld
     | GroupHeld

@@ -1,10 +1,12 @@
 """The lines of the journal: one for each thing that happened to jobs, sweeps, cards and settings."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from dibs.model.jobs import Attempt, Job, JobId, Outcome, State
 from dibs.model.records import StagedList, StagedPart
+from dibs.model.suspensions import Suspension
 from dibs.model.sweeps import Sweep, SweepId, Trial
 from dibs.model.units import spans
 from dibs.store.codec import encode_claims, encode_request
@@ -117,6 +119,17 @@ def edited(job: Job) -> Line:
     """It is asked for in another way now, or stands at another place in the queue; its state stays."""
     line: Line = {"k": "edit", "job": job.id, "request": encode_request(job.request), "rank": job.rank}
     return {**line, "not_before": job.not_before}
+
+
+def suspension(attempt: Attempt, one: Suspension) -> Line:
+    """A suspension of an attempt stands like this."""
+    return {
+        "k": "suspension",
+        "job": attempt.job,
+        "attempt": attempt.number,
+        **asdict(one),
+        "held": dict(one.held),
+    }
 
 
 def cleaned(jobs: Iterable[int]) -> Line:

@@ -300,6 +300,7 @@ class QueueTables:
             "delete from dependencies where job = ?",
             "delete from jobs where id = ?",
             "delete from reported where job = ?",
+            "delete from suspensions where job = ?",
         ):
             self._db.executemany(statement, values)
 

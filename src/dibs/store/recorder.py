@@ -45,6 +45,7 @@ class Recorder:
             records.AttemptEnded: self._attempt_ended,
             records.AttemptForgotten: self._attempt_forgotten,
             records.ClaimsLowered: lambda record: store.change_claims(record.attempt),
+            records.SuspensionChanged: self._suspension_changed,
             records.LessonLearned: self._lesson_learned,
             records.JobsHeld: self._jobs_held,
             records.GroupHeld: self._group_held,
@@ -267,6 +268,15 @@ class Recorder:
             self.note(journal_lines.edited(record.job))
         if record.retry_at is None:
             self._let_follow(attempt.job, state)
+
+    def _suspension_changed(self, record: records.SuspensionChanged) -> None:
+        attempt, one = record.attempt, record.suspension
+        self._store.suspensions.put(attempt.key, one)
+        self.note(journal_lines.suspension(attempt, one))
+        kind = one.phase if not one.is_over else "resumed" if one.suspended_at else "not_suspended"
+        body = {"attempt": attempt.number, "why": one.why, "resumes": one.resumes, "why_not": one.why_not}
+        self.tell(self._now, f"job.{kind}", attempt.job, {**body, "rung": one.rung, "held_bytes": one.held_bytes})
+        self._followed.touched.append(attempt.job)
 
     def _attempt_forgotten(self, record: records.AttemptForgotten) -> None:
         self._store.forget_attempt(record.attempt, record.retry_at)

@@ -8,6 +8,7 @@ from typing import Any
 from dibs.errors import NoSuchSweep, StoreUnusable
 from dibs.model.jobs import Attempt, Cause, Command, Job, JobId, Outcome, Request, State
 from dibs.model.records import Mark, StagedList, StagedPart
+from dibs.model.suspensions import Rung, Suspension, SuspensionPhase
 from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState
 from dibs.store import journal_lines
 from dibs.store.codec import AttemptRow, class_of, decode_claims, decode_request, encode_request, encode_requests
@@ -89,6 +90,7 @@ class Replay:
             "set": self._set,
             "stop": self._stop,
             "edit": self._edit,
+            "suspension": self._suspension,
             "gone": self._gone,
             "mark": self._mark,
             "setting": self._setting,
@@ -185,6 +187,7 @@ class Replay:
             return
         for statement in (
             "delete from attempts where job >= ?",
+            "delete from suspensions where job >= ?",
             "delete from dependencies where job >= ?",
             "delete from submissions where last >= ?",
             "delete from jobs where id >= ?",
@@ -293,6 +296,16 @@ class Replay:
         if request.after != before.request.after:
             queue.block_again(before.id, request)
 
+    def _suspension(self, line: Mapping[str, Any]) -> None:
+        row = self._attempt_row(line)
+        if row is None or row.ended_at is not None:
+            return
+        said = {name: line[name] for name in line if name not in ("k", "job", "attempt")}
+        rung = said.pop("rung")
+        phase = SuspensionPhase(said.pop("phase"))
+        one = Suspension(phase=phase, rung=None if rung is None else Rung(rung), **said)
+        self._store.suspensions.put(row.attempt.key, one)
+
     def _gone(self, line: Mapping[str, Any]) -> None:
         for one in line["jobs"]:
             span = (one[0], one[1]) if isinstance(one, list) else (one, one)
@@ -305,6 +318,7 @@ class Replay:
             self._store.lists.remove(*span)
             for statement in (
                 "delete from attempts where job between ? and ?",
+                "delete from suspensions where job between ? and ?",
                 "delete from dependencies where job between ? and ?",
                 "delete from jobs where id between ? and ?",
             ):

@@ -161,6 +161,27 @@ create table attempts (
   primary key (job, number)
 ) without rowid;
 
+-- A time in which an attempt stands still. The job is `suspended` from `suspended_at` to `ended_at`.
+create table suspensions (
+  job          integer not null,
+  attempt      integer not null,
+  number       integer not null,  -- the first of an attempt is 1
+  phase        text    not null,  -- suspending, suspended, resuming or over
+  why          text    not null,
+  resumes      integer not null,  -- by itself, as soon as there is room
+  began_at     real    not null,
+  suspended_at real,              -- null: not yet, or it could not be suspended
+  resuming_at  real,
+  ended_at     real,
+  rung         text,              -- cuda or stop
+  held         text    not null,  -- bytes of its cards' memory: a JSON object, by card
+  frees_cards  integer not null,
+  why_not      text    not null,
+  primary key (job, attempt, number)
+) without rowid;
+
+create index suspensions_moved on suspensions (began_at) where rung = 'cuda';
+
 -- What jobs of one shape (its script and the names of its arguments) were seen to need on cards of one model.
 create table lessons (
   shape      text    not null,

@@ -34,6 +34,7 @@ from dibs.store.listing import Ask, Listing
 from dibs.store.lists import ListTables
 from dibs.store.queue import QueueTables
 from dibs.store.reported import ReportedNumbers
+from dibs.store.suspensions import SuspensionTable
 from dibs.store.sweeps import SweepTable
 
 _T = TypeVar("_T")
@@ -75,6 +76,7 @@ class Store:
         self.sweeps = SweepTable(self._db, self._ask)
         self.history = HistoryTables(self._db, self._ask)
         self.reported = ReportedNumbers(self._db, self._ask)
+        self.suspensions = SuspensionTable(self._db, self._ask)
         self._has_history = bool(self._ask("select 1 from jobs limit 1"))
         self._is_list = is_list
         if is_list:
@@ -343,7 +345,7 @@ class Store:
         """Attempts whose end is not recorded yet."""
         rows = self._ask(
             f"select {JOB}, {ATTEMPT} from jobs join attempts on job = id and number = attempts"
-            " where state in ('running', 'submitted') order by id"
+            " where state in ('running', 'suspended', 'submitted') order by id"
         )
         return self._read(rows, attempt_of)
 

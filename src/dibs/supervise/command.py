@@ -228,6 +228,13 @@ class Stopping:
         self._checkpoint_seconds = 0.0
         self._saved_by: float | None = None  # when a command that was sent the signal on request should have ended
         self._insist_at: float | None = None
+        self._stood_still = 0.0  # seconds, before the present suspension
+        self._still_since: float | None = None  # while it is suspended
+
+    @property
+    def stood_still(self) -> float:
+        """The seconds in which it was suspended."""
+        return self._stood_still + (0.0 if self._still_since is None else boottime() - self._still_since)
 
     def save_before_limit(self, number: int, seconds: float) -> None:
         """Send a signal so many seconds before the limit."""
@@ -247,6 +254,10 @@ class Stopping:
                 self.is_checkpointed = False
                 self.by = self.by or "stop"
                 self._insist_at = boottime()
+            elif word == "suspended":
+                self._still_since = self._still_since or boottime()
+            elif word == "resumed":
+                self._resumed()
             elif word.startswith("outside "):
                 # The batch system will kill us too: the end must be recorded by then.
                 self.grace = min(self.grace, float(word[8:]))
@@ -256,6 +267,13 @@ class Stopping:
 
     def act(self) -> None:
         now = boottime()
+        if self._still_since is None:
+            self._keep_time(now)
+        if self._insist_at is not None and now >= self._insist_at:
+            self._processes.signal(signal.SIGKILL)
+            self._insist_at = now + 0.1  # again: a child may have been forked meanwhile
+
+    def _keep_time(self, now: float) -> None:
         if self._checkpoint_at is not None and now >= self._checkpoint_at:
             self._checkpoint_at = self._saved_by = None
             self.is_checkpointed = not self.by and self._processes.signal_listeners(self._checkpoint_signal)
@@ -265,9 +283,17 @@ class Stopping:
         if self.limit is not None and now >= self.limit:
             self.limit = None
             self._ask("time")
-        if self._insist_at is not None and now >= self._insist_at:
-            self._processes.signal(signal.SIGKILL)
-            self._insist_at = now + 0.1  # again: a child may have been forked meanwhile
+
+    def _resumed(self) -> None:
+        """The time in which it stood still does not count."""
+        if self._still_since is None:
+            return
+        seconds = boottime() - self._still_since
+        self._still_since = None
+        self._stood_still += seconds
+        self.limit = _later(self.limit, seconds)
+        self._checkpoint_at = _later(self._checkpoint_at, seconds)
+        self._saved_by = _later(self._saved_by, seconds)
 
     def give_grace_to_the_rest(self, control: int) -> None:
         """Give the processes that were asked to end with the command the rest of the grace."""
@@ -278,7 +304,9 @@ class Stopping:
                 self.obey(os.read(control, 4096))
 
     def timeout(self, longest: float) -> float:
-        moments = (self._checkpoint_at, self._saved_by, self.limit, self._insist_at)
+        moments = [self._insist_at]
+        if self._still_since is None:
+            moments += [self._checkpoint_at, self._saved_by, self.limit]
         soon = [at for at in moments if at is not None]
         return max(0.0, min([longest, *(at - boottime() for at in soon)]))
 
@@ -297,6 +325,10 @@ class Stopping:
             self._processes.signal(signal.SIGTERM)
             self._processes.signal(signal.SIGCONT)  # a stopped process would not receive it
             self._insist_at = boottime() + self.grace
+
+
+def _later(moment: float | None, seconds: float) -> float | None:
+    return None if moment is None else moment + seconds
 
 
 def plain_words(words: list[bytes]) -> list[bytes] | None:

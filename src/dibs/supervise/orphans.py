@@ -42,16 +42,16 @@ class AttemptLimits:
 class OrphanedAttempt:
     """Does for the processes of an attempt what its shim would: ends them when asked, or at the time limit.
 
-    `age` is for how many seconds it has run, where its record does not say it.
+    `age` is for how many seconds it has run, where its record does not say it; for some of them it stood still.
     """
 
-    def __init__(self, folder: str, limits: AttemptLimits, *, age: float) -> None:
+    def __init__(self, folder: str, limits: AttemptLimits, *, age: float, stood_still: float = 0.0) -> None:
         self.left: Mapping[int, LeftProcess] = {}  # by pid
         self._name = os.path.basename(folder)
         self._stopping = Stopping(limits.grace, self._name, self)
         if limits.time is not None:
             clock = (record_of(folder) or {}).get("clock", boottime() - age)
-            self._stopping.limit = clock + limits.time
+            self._stopping.limit = clock + limits.time + stood_still
             if limits.checkpoint is not None:
                 self._stopping.save_before_limit(*limits.checkpoint)
 
@@ -60,10 +60,10 @@ class OrphanedAttempt:
         """Why it was told to end: `stop`, `time`, or empty."""
         return self._stopping.by
 
-    def seen(self, left: Mapping[int, LeftProcess]) -> None:
+    def seen(self, left: Mapping[int, LeftProcess], *, is_suspended: bool = False) -> None:
         """These are left now: do what is due."""
         self.left = left
-        self._stopping.act()
+        self.obey("suspended" if is_suspended else "resumed")
 
     def obey(self, word: str) -> None:
         """Do what `stop`, `kill` or `signal N` says."""

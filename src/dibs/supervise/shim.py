@@ -231,7 +231,8 @@ class Shim:
             record |= ended if container is None else container.outcome(ended, logs)
             if record["code"] != 0 and not record["by"] and "cause" not in record:
                 record |= self._diagnosis(record, logs, kernel_kills, boottime() - clock, stopping.sent)
-        record |= {"state": "ended", "seconds": boottime() - clock}
+        still = 0.0 if stopping is None else stopping.stood_still
+        record |= {"state": "ended", "seconds": boottime() - clock - still}
         written = _write_record(handed.record, record)
         # The record comes first: if remaining processes cannot be killed, the outcome is known nevertheless.
         if stopping is not None:

@@ -38,10 +38,10 @@ from dibs.gpus.probe import ProbeFailed, answer_within
 from dibs.model.gpus import GpuReading
 from dibs.model.units import show_size
 from dibs.supervise.command import descendants
-from dibs.supervise.folder import facts, marked_processes, read_spec
+from dibs.supervise.folder import facts, marked_processes, read_spec, tell
 from dibs.supervise.orphans import LeftProcess, find_left_processes, process_at, signal_process
 from dibs.supervise.suspension_steps import (
-    Act,
+    MoveAct,
     Seen,
     Step,
     cuda_processes,
@@ -102,17 +102,21 @@ def _answer(question: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
                 return {"state": "running" if is_to_suspend else "suspended", "code": "no-driver", "why": why}
             tree = _Tree(find, None)
         if is_to_suspend:
-            return _suspend(tree, may_have_several=question.get("may_have_several", False))
-        return _resume(tree, partial(_check_room, question.get("room", {}), environ))
+            return _suspend(tree, question["folder"], may_have_several=question.get("may_have_several", False))
+        return _resume(tree, question["folder"], partial(_check_room, question.get("room", {}), environ))
     except _NotYet:
         return {"state": "running", "code": "failed", "why": "it is just starting"}
 
 
-def _suspend(tree: "_Tree", *, may_have_several: bool) -> dict[str, Any]:
+def _suspend(tree: "_Tree", folder: str, *, may_have_several: bool) -> dict[str, Any]:
+    tell(folder, "suspended")  # its time limit stands still from now on, whatever becomes of us and of the engine
     try:
         seen = _take_off(tree, may_have_several)
     except _Failed as failure:
-        return _go_back(tree) | {"code": failure.code, "why": failure.why}
+        answer = _go_back(tree)
+        if answer["state"] == "running":
+            tell(folder, "resumed")
+        return answer | {"code": failure.code, "why": failure.why}
     return _done("suspended", seen) if seen else {"state": "ended"}
 
 
@@ -145,7 +149,7 @@ def _go_back(tree: "_Tree") -> dict[str, Any]:
     return {"state": "running" if seen else "ended", "processes": cuda_processes(seen)}
 
 
-def _resume(tree: "_Tree", check_room: "RoomCheck") -> dict[str, Any]:
+def _resume(tree: "_Tree", folder: str, check_room: "RoomCheck") -> dict[str, Any]:
     try:
         seen = _put_back(tree, check_room)
     except _NoRoom as failure:
@@ -153,6 +157,7 @@ def _resume(tree: "_Tree", check_room: "RoomCheck") -> dict[str, Any]:
         return found | {"code": failure.code, "why": failure.why}
     except _Failed as failure:
         return {"state": "unclear", "code": failure.code, "why": failure.why}
+    tell(folder, "resumed")
     return _done("running", seen) if seen else {"state": "ended"}
 
 
@@ -165,7 +170,7 @@ def _put_back(tree: "_Tree", check_room: "RoomCheck") -> Mapping[int, Seen]:
             if lost:
                 raise _Failed("failed", f"the driver cannot reach its process {lost[0]} any more")
             return seen
-        if steps[0][0] == Act.RESTORE:
+        if steps[0][0] == MoveAct.RESTORE:
             check_room(seen)
         tree.do(steps)
     return {}
@@ -214,9 +219,9 @@ class _Tree:
         self.is_touched = True
         for act, pid in steps:
             process = self._processes[pid]
-            if act in (Act.STOP, Act.CONTINUE):
-                signal_process(process, signal.SIGSTOP if act == Act.STOP else signal.SIGCONT)
-                if act == Act.STOP:
+            if act in (MoveAct.STOP, MoveAct.CONTINUE):
+                signal_process(process, signal.SIGSTOP if act == MoveAct.STOP else signal.SIGCONT)
+                if act == MoveAct.STOP:
                     self._stopped.add((pid, process.started))
                 continue
             try:
@@ -227,13 +232,13 @@ class _Tree:
                     code = _CODES.get(failure.code, "failed")
                     raise _Failed(code, f"the driver could not {act} its process {pid}: {failure}") from failure
 
-    def _call(self, act: Act, pid: int) -> None:
+    def _call(self, act: MoveAct, pid: int) -> None:
         assert self._driver is not None
-        if act == Act.LOCK:
+        if act == MoveAct.LOCK:
             self._driver.lock(pid, _LOCK_MS)
-        elif act == Act.CHECKPOINT:
+        elif act == MoveAct.CHECKPOINT:
             self._driver.checkpoint(pid)
-        elif act == Act.RESTORE:
+        elif act == MoveAct.RESTORE:
             self._driver.restore(pid)
         else:
             self._driver.unlock(pid)

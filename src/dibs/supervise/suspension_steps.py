@@ -16,7 +16,7 @@ _OF_CUDA = frozenset({ProcessState.RUNNING, ProcessState.LOCKED, ProcessState.CH
 _TAKEN = frozenset({ProcessState.LOCKED, ProcessState.CHECKPOINTED})
 
 
-class Act(StrEnum):
+class MoveAct(StrEnum):
     """What is done to one process."""
 
     LOCK = "lock"
@@ -47,25 +47,25 @@ class Refusal(NamedTuple):
     why: str
 
 
-Step = tuple[Act, int]
+Step = tuple[MoveAct, int]
 
 
 def steps_to_suspend(seen: Mapping[int, Seen]) -> list[Step]:
     """Lock all of CUDA, stop the others, and only then checkpoint. None: it is suspended."""
     return (
-        _each(Act.LOCK, seen, lambda one: one.state == ProcessState.RUNNING)
-        or _each(Act.STOP, seen, lambda one: one.state == ProcessState.NOT_CUDA and not one.is_stopped)
-        or _each(Act.CHECKPOINT, seen, lambda one: one.state == ProcessState.LOCKED)
+        _each(MoveAct.LOCK, seen, lambda one: one.state == ProcessState.RUNNING)
+        or _each(MoveAct.STOP, seen, lambda one: one.state == ProcessState.NOT_CUDA and not one.is_stopped)
+        or _each(MoveAct.CHECKPOINT, seen, lambda one: one.state == ProcessState.LOCKED)
     )
 
 
 def steps_to_resume(seen: Mapping[int, Seen]) -> list[Step]:
     """Restore all, let the others go on, and only then unlock. None: it runs."""
     return (
-        _each(Act.CONTINUE, seen, lambda one: one.is_stopped and one.state != ProcessState.NOT_CUDA)
-        or _each(Act.RESTORE, seen, lambda one: one.state == ProcessState.CHECKPOINTED)
-        or _each(Act.CONTINUE, seen, lambda one: one.is_stopped)
-        or _each(Act.UNLOCK, seen, lambda one: one.state == ProcessState.LOCKED)
+        _each(MoveAct.CONTINUE, seen, lambda one: one.is_stopped and one.state != ProcessState.NOT_CUDA)
+        or _each(MoveAct.RESTORE, seen, lambda one: one.state == ProcessState.CHECKPOINTED)
+        or _each(MoveAct.CONTINUE, seen, lambda one: one.is_stopped)
+        or _each(MoveAct.UNLOCK, seen, lambda one: one.state == ProcessState.LOCKED)
     )
 
 
@@ -98,5 +98,5 @@ def is_begun(seen: Mapping[int, Seen]) -> bool:
     return any(one.state in _TAKEN for one in seen.values())
 
 
-def _each(act: Act, seen: Mapping[int, Seen], is_due: Callable[[Seen], bool]) -> list[Step]:
+def _each(act: MoveAct, seen: Mapping[int, Seen], is_due: Callable[[Seen], bool]) -> list[Step]:
     return [(act, pid) for pid, one in sorted(seen.items()) if is_due(one)]

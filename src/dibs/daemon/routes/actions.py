@@ -31,6 +31,8 @@ _STATES = {
     "kill": tuple(state for state in State if not state.is_over),
     "hold": (State.QUEUED,),
     "release": (State.HELD,),
+    "suspend": (State.RUNNING,),
+    "resume": (State.SUSPENDED,),
     "retry": (*_FAILED, State.CANCELLED),
     "priority": (State.QUEUED, State.HELD),
 }
@@ -41,7 +43,10 @@ def action_routes(app: AppState) -> APIRouter:
 
     @routes.post("/v1/jobs/act", responses={200: {"model": responses.ChangedJobs}, **errors(404, 409, 413, 503)})
     async def act(body: Annotated[requests.Act, Body()]) -> Response:
-        """Kill, hold, release or retry jobs, or set their priority."""
+        """Kill, hold, release, retry, suspend or resume jobs, or set their priority.
+
+        What came of a suspension is in the job's `suspension` a moment later.
+        """
         act = _act(app, body)
         left_out = await _left_out(app, body)
         changed = Changed()
@@ -194,6 +199,8 @@ def _act(app: AppState, body: requests.Act) -> Callable[[list[JobId]], Changed]:
         "kill": lambda jobs: app.queue.kill(jobs, signal),
         "hold": app.queue.hold,
         "release": app.queue.release,
+        "suspend": app.queue.suspend,
+        "resume": app.queue.resume,
         "retry": app.queue.retry,
         "priority": lambda jobs: app.queue.set_priority(jobs, priority or 0),
     }

@@ -234,6 +234,7 @@ def jobs_routes(app: AppState) -> APIRouter:
         row = listing.row(JobId(number))  # no `await` from here on, so that all of it is of one moment
         job = row.job
         stdout, stderr = app.results.streams(job, row.folder, row.node) if row.folder else ("", "")
+        suspensions = app.store.suspensions.of([job.id])
         return JsonResponse(
             app.job(row, hide_secrets=app.is_guest(request))
             | {
@@ -243,6 +244,7 @@ def jobs_routes(app: AppState) -> APIRouter:
                         written.get(one.attempt.number, {}),
                         app.engine.meters.usage_of(one.attempt.key),
                         app.remote.number_there(one.attempt),
+                        suspensions.get(one.attempt.key, ()),
                     )
                     for one in listing.attempts(job.id)
                 ],

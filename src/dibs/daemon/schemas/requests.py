@@ -241,7 +241,7 @@ class ActFilter(TypedDict, total=False):
 
 @with_config(_STRICT)
 class Act(TypedDict):
-    action: Literal["kill", "hold", "release", "retry", "priority"]
+    action: Literal["kill", "hold", "release", "retry", "suspend", "resume", "priority"]
     ids: NotRequired[Annotated[list[Id], Field(min_length=1, max_length=MOST_IDS)]]
     filter: NotRequired[ActFilter]
     signal: NotRequired[Annotated[int, Field(ge=1, le=64)] | None]

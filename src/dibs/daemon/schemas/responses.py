@@ -11,6 +11,7 @@ from dibs.metrics.progress import JobReport
 from dibs.model import fields
 from dibs.model.fields import Kind
 from dibs.model.jobs import Outcome, Reason, Request, State, request_json
+from dibs.model.suspensions import Suspension
 from dibs.model.sweeps import trial_of
 from dibs.model.units import format_moment
 from dibs.model.usage import Usage
@@ -108,6 +109,21 @@ else:
     )
 
 
+class SuspensionObject(TypedDict):
+    """A time in which an attempt stands still, or was to."""
+
+    phase: Literal["suspending", "suspended", "resuming", "over"]
+    why: str  # `by you`, `for job 31`
+    resumes: bool  # by itself, as soon as its cards have room
+    rung: Literal["cuda", "stop"] | None  # by the driver, or by a signal; null: not yet
+    held_bytes: int  # of its cards' memory
+    frees_cards: bool
+    began_at: Moment
+    suspended_at: Moment | None  # null: not yet, or it could not be suspended
+    ended_at: Moment | None
+    why_not: str  # why it could not be suspended, or not resumed at the last try
+
+
 class JobObject(_Asked):
     """A job."""
 
@@ -116,6 +132,7 @@ class JobObject(_Asked):
     state: StateName
     is_ending: bool  # it runs, or waits at another system, and its end was asked for
     remark: str  # of what runs at another system: why it makes no progress; empty: it does
+    suspension: SuspensionObject | None  # the last one of its open attempt
     orphans: list[int] | None  # pids of what still runs although its supervisor was killed; null: it was not
     command: str
     words: list[str]
@@ -164,6 +181,7 @@ class AttemptObject(TypedDict):
     folder: str
     boot_id: str
     backend: str  # the system that it was handed to; empty: this machine
+    suspensions: list[SuspensionObject]
     backend_job: str  # its number there: `4711`, or `4711_3` in an array; empty: not known
     node: str  # the machine over there; empty: not known yet
     node_gpus: str  # its cards there, as that machine counts them: `0,1`
@@ -351,6 +369,7 @@ def job_object(
     orphans: Sequence[int] | None = None,
     remark: str = "",
     report: JobReport | None = None,
+    suspension: Suspension | None = None,
     *,
     hide_secrets: bool,
 ) -> dict[str, Any]:
@@ -361,7 +380,8 @@ def job_object(
         "id": job.id,
         "user": user,
         "state": str(job.state),
-        "is_ending": job.is_stopping and job.state in (State.RUNNING, State.SUBMITTED),
+        "is_ending": job.is_stopping and job.state in (State.RUNNING, State.SUSPENDED, State.SUBMITTED),
+        "suspension": None if suspension is None else suspension_object(suspension),
         "orphans": None if orphans is None else list(orphans),
         "remark": remark,
         **wishes_object(job.request, hide_secrets=hide_secrets),
@@ -383,6 +403,21 @@ def job_object(
         "ends_at": None if progress is None else moment(progress.ends_at),
         "last_metrics": {**row.metrics, **(report.numbers if report else {})},
         "sweep": _sweep(row),
+    }
+
+
+def suspension_object(one: Suspension) -> dict[str, Any]:
+    return {
+        "phase": str(one.phase),
+        "why": one.why,
+        "resumes": one.resumes,
+        "rung": None if one.rung is None else str(one.rung),
+        "held_bytes": one.held_bytes,
+        "frees_cards": one.frees_cards,
+        "began_at": moment(one.began_at),
+        "suspended_at": moment(one.suspended_at),
+        "ended_at": moment(one.ended_at),
+        "why_not": one.why_not,
     }
 
 
@@ -427,7 +462,11 @@ def past_object(row: JobRow) -> dict[str, Any]:
 
 
 def attempt_object(
-    row: AttemptRow, record: Mapping[str, Any], usage: Usage | None = None, backend_job: str = ""
+    row: AttemptRow,
+    record: Mapping[str, Any],
+    usage: Usage | None = None,
+    backend_job: str = "",
+    suspensions: Sequence[Suspension] = (),
 ) -> dict[str, Any]:
     """`record` is what its shim wrote; empty where the folder was used again or removed, or cannot be read."""
     attempt = row.attempt
@@ -451,6 +490,7 @@ def attempt_object(
         "cpu_seconds": _number(record.get("cpu")),
         "max_rss_bytes": _whole(record.get("maxrss")),
         "usage": usage_object(usage or row.usage),
+        "suspensions": [suspension_object(one) for one in suspensions],
     }
 
 

@@ -8,14 +8,16 @@ refuses still holds what the engine's state says.
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from dibs.dataclass import dataclass
-from dibs.engine.turn.state import Key, OpenAttempt
+from dibs.engine.turn.state import Key, OpenAttempt, with_suspension
 from dibs.leases.files import LeaseRefused
 from dibs.leases.leases import Busy, Lease, Leases
 from dibs.leases.lockers import file_key
 from dibs.model.gpus import Claim
 from dibs.model.jobs import Attempt, Job, JobId
+from dibs.model.suspensions import SuspensionPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class LeaseKeeper:
         self._refusals: frozenset[str] = frozenset()  # of the last check, which were announced
         self._taken: dict[Key, _Kept] = {}  # for attempts of the turn at hand, which is not recorded yet
         self._handed_on: dict[Key, Key] = {}  # in the turn at hand: the ended attempt whose lease each gets
+        self._taken_back: dict[Key, OpenAttempt] = {}  # in the turn at hand: suspended ones that go on
         self._wished_since: float | None = None
 
     # -- a turn ----------------------------------------------------------------------------------------
@@ -99,10 +102,19 @@ class LeaseKeeper:
 
     def cancel(self) -> None:
         """The turn is not recorded: give back what was taken for it. What was kept before is kept."""
+        self.give_back(self._taken_back)
         for kept in self._taken.values():
             kept.lease.close()
         self._taken.clear()
         self._handed_on.clear()
+
+    def give_back(self, resumed: Iterable[Key]) -> None:
+        """These suspended attempts do not go on after all. Without a guard, a card is idle for a while."""
+        for key in list(resumed):
+            one = self._taken_back.pop(key)
+            suspension = one.suspension
+            assert suspension is not None, "only suspended attempts are taken back"
+            self.show(with_suspension(one, replace(suspension, phase=SuspensionPhase.SUSPENDED)))
 
     def confirm(self, begun: Iterable[OpenAttempt], left: Iterable[OpenAttempt]) -> dict[Key, str]:
         """The turn is recorded: hand leases on, and close those of ended attempts.
@@ -127,6 +139,7 @@ class LeaseKeeper:
             elif key in self._taken:
                 self._kept[key] = self._taken.pop(key)
         self._handed_on.clear()
+        self._taken_back.clear()
         for kept in spare.values():
             kept.lease.close()
         return failed
@@ -219,7 +232,7 @@ class LeaseKeeper:
             try:
                 if one is not None and (paths := self._leases.restore(lease)):
                     news += [_restored(path, one.job) for path in paths]
-                    self._leases.lower(one.attempt.claims, folder=one.attempt.folder)
+                    self._leases.lower(one.shown_claims, folder=one.attempt.folder)
             except LeaseRefused as error:
                 refusals.append(error.message)
         try:
@@ -242,14 +255,39 @@ class LeaseKeeper:
             found = self._leases.find({folder: len(attempt.claims) for folder, attempt in adopted.items()})
             self._watched |= {adopted[folder].key: lease for folder, lease in found.items()}
 
-    def lower(self, attempt: Attempt) -> bool:
-        """An attempt needs less than it was leased: let others see it. False where that must be tried again."""
+    def show(self, one: OpenAttempt) -> bool:
+        """An attempt has less than it was leased: let others see it. False where that must be tried again."""
+        attempt, claims = one.attempt, one.shown_claims
         if kept := self._kept.get(attempt.key):
-            self._kept[attempt.key] = _Kept(attempt.claims, kept.lease)
+            self._kept[attempt.key] = _Kept(claims, kept.lease)
         try:
-            return self._leases.lower(attempt.claims, folder=attempt.folder)
+            return self._leases.lower(claims, folder=attempt.folder)
         except LeaseRefused:
             return False
+
+    def take_back(
+        self, resumed: Sequence[OpenAttempt], left: Iterable[OpenAttempt]
+    ) -> CardsTaken | LeaseStillHeld | None:
+        """Lease the cards of suspended attempts again; else say what is in the way."""
+        wanted = {one.attempt.key for one in resumed}
+        self.give_back(self._taken_back.keys() - wanted)
+        free = {claim.gpu for one in left for claim in one.held_claims}
+        for one in resumed:
+            attempt = one.attempt
+            if attempt.key in self._taken_back or not attempt.claims:
+                continue
+            if free & {claim.gpu for claim in attempt.claims}:
+                return LeaseStillHeld()
+            try:
+                busy = self._leases.take_back(attempt.claims, folder=attempt.folder, since=attempt.opened_at)
+            except LeaseRefused as error:
+                busy = Busy(guarded_by=error.message, remedy=error.remedy)
+            if busy is not None:
+                return CardsTaken(attempt.claims, busy, {})
+            self._taken_back[attempt.key] = one
+            if kept := self._kept.get(attempt.key):
+                self._kept[attempt.key] = _Kept(attempt.claims, kept.lease)
+        return None
 
     # -- others ----------------------------------------------------------------------------------------
 
@@ -260,7 +298,8 @@ class LeaseKeeper:
         except LeaseRefused:
             return frozenset()  # it cannot be told: then nothing can be leased either
         me = (os.getpid(), os.geteuid())
-        return frozenset(one.gpu for one in holders if one.folder not in ours and (one.pid, one.uid) != me)
+        others = (one for one in holders if one.share and one.folder not in ours and (one.pid, one.uid) != me)
+        return frozenset(one.gpu for one in others)
 
     def wait_for(self, claims: Sequence[Claim], job: Job, now: float) -> None:
         """Stand in line for cards that others hold, since the first time we were turned away."""

@@ -13,7 +13,7 @@ from dibs.engine.turn.facts import EndFound, Finding, NeverRan
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.engine.watch.metering import stored_usage
 from dibs.model.events import Event, Started, Trouble
-from dibs.model.jobs import Attempt, Job, Outcome
+from dibs.model.jobs import Attempt, Job, Outcome, State
 from dibs.model.usage import Usage
 from dibs.policy.outcomes import LOST, Verdict, lost, outcome_of, settle
 
@@ -132,6 +132,8 @@ class Settlement:
                         holds_gpu=is_held,
                         leases=self._leases.watched_files(attempt),
                         age=now - attempt.opened_at,
+                        stood_still=one.seconds_still(now),
+                        is_suspended=one.job.state is State.SUSPENDED,
                         has_ended=seen[ref].record is not None,
                     )
                 )

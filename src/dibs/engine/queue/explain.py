@@ -13,6 +13,8 @@ from dibs.engine.launch.settlement import named
 from dibs.engine.queue.nested import in_the_way, parent_of, reason_of
 from dibs.model.gpus import Card
 from dibs.model.jobs import After, Job, JobId, Reason, Request, State
+from dibs.model.suspensions import Suspension, SuspensionPhase
+from dibs.model.units import show_size
 from dibs.policy.fitting import may_meet
 from dibs.policy.forecast import MOST_JOBS, Line, Prospect, forecast, starting_order
 from dibs.policy.schedule import fair_order, longest, schedule, waits_for_turn
@@ -109,6 +111,8 @@ class Explain:
             return WaitExplanation(_orphaned(job, left))
         if job.state is State.RUNNING and (overbooked := self._overbooked(job)):
             return WaitExplanation(Reason("overbooked", "; ".join(overbooked)))
+        if (suspended := self._suspended(job)) is not None:
+            return suspended
         if job.state is not State.QUEUED:
             return WaitExplanation()
         now = self._clock()
@@ -220,6 +224,28 @@ class Explain:
         if request.on:
             return Reason("backend", f"is handed to {request.on}, which decides when it starts")
         return None
+
+    def _suspended(self, job: Job) -> WaitExplanation | None:
+        """Why a job stands still, or is about to; or why it runs on though it was to be suspended."""
+        one = self._engine.state.open.get((job.id, job.attempts))
+        if one is None or (suspension := one.suspension) is None:
+            return None
+        if suspension.is_over and not suspension.why_not:
+            return None
+        if suspension.is_over:
+            why = f"could not be suspended {suspension.why}: {suspension.why_not}"
+            return WaitExplanation(Reason("not-suspended", why))
+        if not one.is_suspended:
+            return WaitExplanation(
+                Reason(suspension.phase, f"is {_MOVING[suspension.phase]} {suspension.why}".rstrip())
+            )
+        why = f"is suspended {suspension.why}{_where(suspension)}"
+        if not suspension.resumes:
+            return WaitExplanation(Reason("suspended", f"{why}; `dibs resume {job.reference}` lets it go on"))
+        waits = schedule(self._engine.snapshot(self._clock())).reasons.get(job.id)
+        if suspension.why_not:
+            why = f"{why}; it was not resumed at the last try: {suspension.why_not}"
+        return WaitExplanation(Reason("suspended", f"{why}; {waits.sentence if waits else 'is about to go on'}"))
 
     def _overbooked(self, job: Job) -> list[str]:
         """What is wrong with the GPUs of a job that runs here."""
@@ -396,6 +422,20 @@ def _orphaned(job: Job, left: Leftovers) -> Reason:
     return Reason("orphaned", text)
 
 
+def _where(suspension: Suspension) -> str:
+    """Where what it held on its cards is now."""
+    if not suspension.held_bytes:
+        return ""
+    size = show_size(suspension.held_bytes)
+    if suspension.frees_cards:
+        return f", with {size} in the machine's memory"
+    return f" by a signal, and its {size} are still on its GPU: this program or its driver allows no more"
+
+
+_MOVING = {
+    SuspensionPhase.SUSPENDING: "being suspended",
+    SuspensionPhase.RESUMING: "being resumed; it was suspended",
+}
 _WANTED = {After.OK: "to succeed", After.ANY: "to end", After.FAIL: "to fail"}
 
 

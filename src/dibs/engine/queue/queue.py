@@ -14,7 +14,7 @@ from dibs.engine.launch.launcher import Place
 from dibs.engine.queue.explain import Alike, Explain, JobProspect, SharedReason, WaitExplanation
 from dibs.engine.queue.gpu_time import keep_gpu_time
 from dibs.engine.queue.pool import PoolActions, clear_mark, set_mark
-from dibs.engine.turn.state import Change
+from dibs.engine.turn.state import Change, OpenAttempt, with_suspension
 from dibs.errors import BadInput, Conflict, NoSuchJob
 from dibs.model.gpus import Pool, declared_key
 from dibs.model.jobs import (
@@ -50,6 +50,7 @@ from dibs.model.records import (
     PartStaged,
     StagedList,
     StagedPart,
+    SuspensionChanged,
 )
 from dibs.model.sweeps import trial_of
 from dibs.policy.shapes import with_shape
@@ -64,6 +65,7 @@ _CALLS_ARE_KEPT = 7 * 86400.0  # seconds; a client that lost an answer repeats t
 _MOST_AT_ONCE = 1_000  # jobs that are removed in one turn
 _HIGHEST_PRIORITY = 999_999
 _BY_OWNER = "held by its owner"
+_BY_YOU = "by you"
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +349,9 @@ class Queue:
                     if job.id not in changed.jobs:
                         changed.unchanged.append((job.id, f"it is over ({job.state})"))
                     continue
-                if job.state is State.RUNNING or (job.state is State.SUBMITTED and signal is None):
+                if job.state in (State.RUNNING, State.SUSPENDED) or (
+                    job.state is State.SUBMITTED and signal is None
+                ):
                     if signal is not None and job.request.on:
                         why_not = f"it runs on {job.request.on.capitalize()}; leave out the signal to end it"
                         changed.unchanged.append((job.id, why_not))
@@ -372,6 +376,52 @@ class Queue:
         # A second `kill` does not wait for the grace.
         command = "kill" if insists else "stop"
         self._engine.send(running, command if signal is None else f"signal {signal}")
+        return changed
+
+    def suspend(self, jobs: Sequence[JobId], why: str = _BY_YOU) -> Changed:
+        """Have running jobs stand still, and their cards free, until `resume`. The outcome is recorded later."""
+        changed = Changed()
+        found = self._found(jobs)
+        moved: list[OpenAttempt] = []
+        with self._engine.change() as change:
+            for job in found:
+                one = change.next.open.get((job.id, job.attempts))
+                if one is not None and one.suspension is not None and not one.suspension.is_over:
+                    if not one.suspension.resumes:
+                        changed.unchanged.append((job.id, f"it is {one.suspension.phase} already"))
+                        continue
+                    stays = replace(one.suspension, resumes=False, why=why)
+                    change.next.open[one.attempt.key] = with_suspension(one, stays)
+                    change.record(SuspensionChanged(one.attempt, stays))
+                elif why_not := self._engine.why_not_suspend(job, one):
+                    changed.unchanged.append((job.id, why_not))
+                    continue
+                else:
+                    assert one is not None, "what can be suspended runs here"
+                    begun = with_suspension(one, self._engine.new_suspension(one, why, resumes=False))
+                    assert begun.suspension is not None
+                    change.next.open[one.attempt.key] = begun
+                    change.record(SuspensionChanged(one.attempt, begun.suspension))
+                    moved.append(begun)
+                changed.jobs.append(job.id)
+        self._engine.move(moved)
+        return changed
+
+    def resume(self, jobs: Sequence[JobId]) -> Changed:
+        """Let suspended jobs go on as soon as their cards have room."""
+        changed = Changed()
+        found = self._found(jobs)
+        with self._engine.change() as change:
+            for job in found:
+                one = change.next.open.get((job.id, job.attempts))
+                if one is None or one.suspension is None or one.suspension.is_over:
+                    changed.unchanged.append((job.id, _why_not(job, "it is not suspended")))
+                    continue
+                if not one.suspension.resumes:
+                    goes_on = replace(one.suspension, resumes=True)
+                    change.next.open[one.attempt.key] = with_suspension(one, goes_on)
+                    change.record(SuspensionChanged(one.attempt, goes_on))
+                changed.jobs.append(job.id)
         return changed
 
     def hold(self, jobs: Sequence[JobId], why: str = _BY_OWNER) -> Changed:

@@ -11,6 +11,7 @@ from dibs.dataclass import dataclass
 from dibs.engine.turn import plan_cache
 from dibs.engine.turn.facts import (
     EndFound,
+    MoveFound,
     NeverRan,
     ReleaseFound,
     RemoteRunFound,
@@ -19,7 +20,15 @@ from dibs.engine.turn.facts import (
     lessons_known,
     take_snapshot,
 )
-from dibs.engine.turn.state import EngineState, NextState, OpenAttempt, paused_by
+from dibs.engine.turn.state import (
+    EngineState,
+    Key,
+    NextState,
+    OpenAttempt,
+    next_suspension,
+    paused_by,
+    with_suspension,
+)
 from dibs.model.events import Ended, Event, Started, Waits
 from dibs.model.gpus import Claim
 from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, Reason, State, changed
@@ -36,7 +45,9 @@ from dibs.model.records import (
     Mark,
     MarkSet,
     Record,
+    SuspensionChanged,
 )
+from dibs.model.suspensions import Suspension, SuspensionPhase
 from dibs.model.usage import Lesson, Lessons, Usage
 from dibs.policy.fitting import (
     TRIED_ALONE,
@@ -78,11 +89,18 @@ class Turn:
     records: Sequence[Record]
     begun: Sequence[OpenAttempt]  # to be launched here, or handed to another system
     left: Sequence[OpenAttempt]  # their claims became free
-    lowered: Sequence[Attempt]  # they hold less than before; their leases are to show it
+    lowered: Sequence[Key]  # they hold less than before; their leases are to show it
+    moved: Sequence[OpenAttempt]  # to be suspended, or resumed
+    left_cards: frozenset[str]  # to be read before anything else starts there
     events: Sequence[Event]
     line: QueueHead | None  # None: unchanged
     look_after: float | None  # seconds after which cards of other programs are tried again
     plan_by: float | None  # when the next plan must be made at the latest
+
+    @property
+    def resumed(self) -> list[OpenAttempt]:
+        """Suspended attempts that are to have their cards again."""
+        return [one for one in self.moved if one.job.state is State.SUSPENDED]
 
 
 def decide(state: EngineState, facts: TurnFacts, now: float) -> Turn:
@@ -102,7 +120,8 @@ class _Decision:
         self._next = NextState(state)
         self._records: list[Record] = []
         self._begun: list[OpenAttempt] = []
-        self._lowered: list[Attempt] = []
+        self._lowered: list[Key] = []
+        self._moved: list[OpenAttempt] = []
         self._learned: dict[tuple[str, str], Lesson] = {}
         self._line: QueueHead | None = None
         self._look_after: float | None = None
@@ -115,6 +134,8 @@ class _Decision:
             begun=self._begun,
             left=self._next.left,
             lowered=self._lowered,
+            moved=self._moved,
+            left_cards=frozenset(self._next.left_cards),
             events=self._next.events,
             line=self._line,
             look_after=self._look_after,
@@ -133,6 +154,8 @@ class _Decision:
                 continue
             if isinstance(finding, NeverRan):
                 self._queue_again(one, was_tried=finding.was_tried)
+            elif isinstance(finding, MoveFound):
+                self._move_ended(one, finding)
             elif isinstance(finding, ReleaseFound):
                 self._next.remote[finding.key] = replace(one, job=replace(one.job, why_held=""))
                 self._records.append(HoldThere(one.job.id, ""))
@@ -161,6 +184,9 @@ class _Decision:
         if not attempt.backend:
             self._learn(one, found.usage, outcome)
         state.failures += retry_at is None and outcome.cause is not None
+        if one.suspension is not None and not one.suspension.is_over:
+            over = replace(one.suspension, phase=SuspensionPhase.OVER, ended_at=now)
+            self._records.append(SuspensionChanged(attempt, over))
         state.close(one)
         if retry_at is not None:
             tries = job.tries - (outcome.checkpointed or outcome.tried_alone)
@@ -216,6 +242,47 @@ class _Decision:
             started = Started(running.job, found.attempt, found.stdout, found.stderr, adopted=not one.is_ours)
             self._next.events.append(started)
 
+    # -- suspensions -----------------------------------------------------------------------------------
+
+    def _move_ended(self, one: OpenAttempt, found: MoveFound) -> None:
+        """It was suspended or resumed, or neither could be done."""
+        before = one.suspension
+        if before is None or not one.is_moving:
+            return
+        at = self._now if found.at is None else min(found.at, self._now)
+        if not found.stands_still:
+            after = replace(before, phase=SuspensionPhase.OVER, ended_at=at, why_not=found.why_not)
+        elif before.phase is SuspensionPhase.SUSPENDING:
+            after = replace(
+                before,
+                phase=SuspensionPhase.SUSPENDED,
+                suspended_at=at,
+                rung=found.rung,
+                frees_cards=found.frees_cards,
+            )
+        else:
+            after = replace(before, phase=SuspensionPhase.SUSPENDED, resuming_at=None, why_not=found.why_not)
+        new = self._with_suspension(one, after)
+        if new.is_suspended and after.frees_cards:
+            self._next.stepped_aside.append(new)
+            self._lowered.append(new.attempt.key)
+
+    def _suspend(self, one: OpenAttempt, why: str) -> None:
+        """Make room: it goes on by itself when there is room again."""
+        held = self._facts.held.get(one.attempt.key, {})
+        self._moved.append(self._with_suspension(one, next_suspension(one, why, held, self._now, resumes=True)))
+
+    def _resume(self, one: OpenAttempt) -> None:
+        assert one.suspension is not None, "only what is suspended goes on"
+        resuming = replace(one.suspension, phase=SuspensionPhase.RESUMING, resuming_at=self._now, why_not="")
+        self._moved.append(self._with_suspension(one, resuming))
+
+    def _with_suspension(self, one: OpenAttempt, suspension: Suspension) -> OpenAttempt:
+        new = with_suspension(one, suspension)
+        self._next.open[new.attempt.key] = new
+        self._records.append(SuspensionChanged(new.attempt, suspension))
+        return new
+
     def _learn(self, one: OpenAttempt, usage: Usage | None, outcome: Outcome) -> None:
         shape = one.job.request.wishes.shape
         if not shape:
@@ -240,7 +307,7 @@ class _Decision:
         over = EndedAttempt(attempt=attempt.key, group=job.group, gpus=gpus, outcome=outcome, is_last=is_last)
         running: list[tuple[str, str]] = []
         if state.breakers.streaks or outcome.cause is not None:
-            running = [(claim.gpu, one.job.group) for one in state.open.values() for claim in one.attempt.claims]
+            running = [(claim.gpu, one.job.group) for one in state.open.values() for claim in one.held_claims]
         state.breakers, verdicts = judge_end(state.breakers, over, limits, running)
         if verdicts.hold:
             self._records.append(GroupHeld(job.group, verdicts.hold))
@@ -287,7 +354,8 @@ class _Decision:
         state, facts, now = self._next, self._facts, self._now
         cached = state.plan
         state.plan = plan_cache.forgotten(cached)
-        if not self._may_start():
+        # The leases of those that were suspended must show it before others take the cards: in the next turn.
+        if not self._may_start() or state.stepped_aside:
             return
         surroundings = (facts.board.pool, facts.board.news, state.marks, state.resting)
         is_unsettled = facts.board.are_unsettled(state.left_cards)
@@ -299,7 +367,7 @@ class _Decision:
                 self._open(job, claims)
             state.plan = plan_cache.advanced(cached, state.left, self._begun)
             self._plan_by = cached.at + plan_cache.HOLDS
-        elif state.waiting.count:
+        elif state.waiting.count or state.wants_back:
             plan, snapshot = self._place()
             state.plan = plan_cache.made(cached, state, plan, snapshot, self._begun, surroundings)
             self._wait_in_line(plan, snapshot)
@@ -323,6 +391,10 @@ class _Decision:
             plan = schedule(snapshot)
             for placement in plan.placements:
                 self._open(placement.job, placement.claims)
+            for goes_on in plan.resumptions:
+                self._resume(self._next.open[goes_on.key])
+            for leaving in plan.suspensions:
+                self._suspend(self._next.open[leaving.key], f"for job {leaving.for_job}")
             if not self._next.waiting.count or _each_kind_waits(snapshot, plan):
                 return plan, snapshot
 
@@ -392,7 +464,7 @@ class _Decision:
                 attempt = replace(one.attempt, claims=claims)
                 self._next.open[attempt.key] = replace(one, attempt=attempt)
                 self._records.append(ClaimsLowered(attempt))
-                self._lowered.append(attempt)
+                self._lowered.append(attempt.key)
 
     def _lowered_claim(self, claim: Claim, job: Job, lessons: Lessons) -> Claim:
         card = self._facts.board.pool.card(claim.gpu)
@@ -406,7 +478,10 @@ def may_need_less(one: OpenAttempt) -> bool:
     """Whether it holds the whole card only because its need is not known yet."""
     wishes = one.job.request.wishes
     return (
-        bool(wishes.shape) and wishes.share is None and any(claim.share == WHOLE for claim in one.attempt.claims)
+        one.job.state is not State.SUSPENDED
+        and bool(wishes.shape)
+        and wishes.share is None
+        and any(claim.share == WHOLE for claim in one.attempt.claims)
     )
 
 

@@ -9,11 +9,22 @@ from dibs.dataclass import dataclass
 from dibs.engine.turn.state import Key, NextState, OpenAttempt, card_marks, claims_on, paused_by
 from dibs.model.gpus import NOT_COUNTED, Card, Claim, Links, Machine, Pool
 from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, Wishes
+from dibs.model.suspensions import Rung, SuspensionPhase, too_much_to_move
 from dibs.model.usage import Lesson, Lessons, Usage
 from dibs.policy.fitting import host_needs, learn_early
 from dibs.policy.outcomes import Limits
 from dibs.policy.schedule import fair_order, with_project, without_idle
-from dibs.policy.snapshot import EMPTIEST_FIRST, WHOLE, CardView, Hold, Order, Snapshot
+from dibs.policy.snapshot import (
+    EMPTIEST_FIRST,
+    WHOLE,
+    CardView,
+    Hold,
+    MoveSpeed,
+    Order,
+    PreemptibleJob,
+    Snapshot,
+    SuspendedJob,
+)
 
 BEING_READ = "is being looked at"  # why nothing starts on a card before its next reading
 
@@ -155,7 +166,7 @@ def _shown(process: SeenProcess, folders: set[str]) -> str:
 def _ends_at(one: OpenAttempt) -> float | None:
     """When it will have ended for sure."""
     limit = one.job.request.time_limit
-    return None if limit is None else one.attempt.opened_at + limit + one.job.request.grace
+    return None if limit is None else one.attempt.opened_at + one.stood_still + limit + one.job.request.grace
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +203,19 @@ class ReleaseFound:
     key: Key
 
 
-Finding = EndFound | NeverRan | RemoteRunFound | ReleaseFound
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveFound:
+    """What came of suspending or resuming an attempt."""
+
+    key: Key
+    stands_still: bool  # afterwards
+    rung: Rung | None = None  # how it was suspended
+    frees_cards: bool = True
+    why_not: str = ""  # it could not be done, for this reason
+    at: float | None = None  # when it was over, where that is known
+
+
+Finding = EndFound | NeverRan | RemoteRunFound | ReleaseFound | MoveFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +239,10 @@ class TurnFacts:
     lessons: Lessons = field(default_factory=dict)  # of the shapes that wait and run
     usages: Mapping[Key, Usage] = field(default_factory=dict)  # of open attempts, as far as they are measured
     limits: Limits | None = None  # of the circuit breakers; None: there are none
+    held: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)  # bytes on their cards, of open attempts
+    move_speed: MoveSpeed = MoveSpeed()  # by earlier suspensions
+    may_suspend: bool = False  # attempts, to make room for others
+    memory_available: int | None = None  # bytes of the machine's memory; looked at where attempts may be suspended
 
 
 def lessons_known(
@@ -260,6 +287,17 @@ def take_snapshot(
     if len(state.projects) > 1:
         waiting = fair_order(waiting, state.served)
     lessons = lessons_known(facts, state.open.values(), learned or {})
+    suspended = [
+        SuspendedJob(
+            one.attempt.key,
+            one.job,
+            one.attempt.claims if one.suspension.frees_cards else (),  # it has kept them otherwise
+            one.suspension.held_bytes if one.suspension.frees_cards else 0,
+            one.suspension.held if one.suspension.frees_cards else {},
+        )
+        for one in state.open.values()
+        if one.suspension is not None and one.is_suspended and one.suspension.resumes
+    ]
     left = facts.machine.left(_booked(state, lessons))
     return Snapshot(
         cards=board.views(
@@ -270,7 +308,8 @@ def take_snapshot(
         ),
         groups=board.pool.groups,
         waiting=waiting,
-        room_without_gpu=facts.most_without_gpu - sum(not one.attempt.claims for one in state.open.values()),
+        room_without_gpu=facts.most_without_gpu
+        - sum(not one.attempt.claims and not one.is_suspended for one in state.open.values()),
         room_away=remote_room,
         why_away=silent,
         now=now,
@@ -282,13 +321,33 @@ def take_snapshot(
         keep_free=board.min_free,
         in_use=facts.in_use,
         paused=paused_by(state.marks),
+        preemptible=list(_preemptible(state, facts)),
+        suspended=suspended,
+        move_speed=facts.move_speed,
     )
+
+
+def _preemptible(state: NextState, facts: TurnFacts) -> Iterable[PreemptibleJob]:
+    """What runs here and may be suspended for an urgent job, or is being suspended already."""
+    for key, one in state.open.items():
+        is_leaving = one.suspension is not None and one.suspension.phase is SuspensionPhase.SUSPENDING
+        held = sum(facts.held.get(key, {}).values())
+        if is_leaving or (
+            facts.may_suspend
+            and one.may_be_preempted
+            and key[0] not in state.stopping
+            and not too_much_to_move(held, facts.memory_available)
+        ):
+            yield PreemptibleJob(key, one.job, one.attempt.claims, held, is_leaving, _ends_at(one))
 
 
 def _booked(state: NextState, lessons: Lessons) -> Iterable[Wishes]:
     """What running jobs book of the machine: what they asked for, or what similar jobs were seen to use."""
     for one in state.open.values():
         wishes = one.job.request.wishes
+        if one.is_suspended and one.suspension is not None:
+            yield Wishes(cpus=0, mem=(wishes.mem or 0) + one.suspension.held_bytes)
+            continue
         if wishes.shape:
             cpus, mem = host_needs(wishes, lessons)
             wishes = replace(wishes, cpus=cpus, mem=mem)

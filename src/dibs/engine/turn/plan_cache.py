@@ -33,7 +33,9 @@ def followers(
     """The jobs that take the places of those that left in this turn; none where a plan must be made."""
     left = state.left
     # A place given in other surroundings may be none any more: its card was drained, or has other slots.
-    if not left or is_unsettled or not _holds(cached, surroundings, now):
+    if not left or is_unsettled or any(one.is_suspended for one in left):  # those had left their places before
+        return []
+    if not _holds(cached, surroundings, now):
         return []
     if not cached.placed.issuperset(one.attempt.key for one in left) or not _are_alike(cached, _jobs(left)):
         return []

@@ -10,7 +10,7 @@ too little for a decision it raises `NeedsMore`; the engine loads more, and the 
 
 import bisect
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from dibs.dataclass import dataclass
@@ -18,6 +18,7 @@ from dibs.model.events import Event, Refused, Trouble
 from dibs.model.gpus import Claim
 from dibs.model.jobs import Attempt, AttemptKey, Job, JobId, Reason, Request, State
 from dibs.model.records import Consequences, Mark, Record
+from dibs.model.suspensions import Suspension, SuspensionPhase, without_hold
 from dibs.policy.outcomes import Breakers
 from dibs.policy.schedule import served_after
 
@@ -246,6 +247,66 @@ class OpenAttempt:
     job: Job
     attempt: Attempt
     is_ours: bool = False  # begun by this engine: its start was announced
+    suspension: Suspension | None = None  # the last one
+    stood_still: float = 0.0  # seconds, in the suspensions before
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether it stands still, and nothing has been done yet to end that."""
+        return self.suspension is not None and self.suspension.phase is SuspensionPhase.SUSPENDED
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether it is being suspended or resumed just now."""
+        one = self.suspension
+        return one is not None and one.phase in (SuspensionPhase.SUSPENDING, SuspensionPhase.RESUMING)
+
+    @property
+    def may_be_preempted(self) -> bool:
+        """Whether it runs, its owner lets others go first, and the driver has not refused to suspend it."""
+        one, request = self.suspension, self.job.request
+        may = request.preemptible and not request.image and self.job.state is State.RUNNING
+        return may and (one is None or (one.is_over and not one.why_not))
+
+    @property
+    def held_claims(self) -> tuple[Claim, ...]:
+        """What it has of its cards now: nothing while a suspension frees them."""
+        is_off = self.is_suspended and self.suspension is not None and self.suspension.frees_cards
+        return () if is_off else self.attempt.claims
+
+    @property
+    def shown_claims(self) -> tuple[Claim, ...]:
+        """Its claims as other programs see them in its leases, which stay locked."""
+        return self.held_claims or without_hold(self.attempt.claims)
+
+    def seconds_still(self, now: float) -> float:
+        """For how long it has stood still since its start."""
+        return self.stood_still + (0.0 if self.suspension is None else self.suspension.seconds_until(now))
+
+
+def with_suspension(one: OpenAttempt, suspension: Suspension) -> OpenAttempt:
+    """The attempt with this as its suspension, whether that is a new one or the last one changed."""
+    before, still = one.suspension, one.stood_still
+    if before is not None and before.number != suspension.number:
+        still += before.seconds_until(before.ended_at or before.began_at)
+    state = State.SUSPENDED if suspension.stands_still else State.RUNNING
+    return replace(one, job=replace(one.job, state=state), suspension=suspension, stood_still=still)
+
+
+def next_suspension(
+    one: OpenAttempt, why: str, held: Mapping[str, int], now: float, *, resumes: bool
+) -> Suspension:
+    """The suspension that begins now; `held` are the bytes of its cards, which are to be moved."""
+    number = 1 if one.suspension is None else one.suspension.number + 1
+    phase = SuspensionPhase.SUSPENDING
+    return Suspension(number=number, phase=phase, why=why, resumes=resumes, began_at=now, held=held)
+
+
+def with_suspensions(one: OpenAttempt, suspensions: Iterable[Suspension]) -> OpenAttempt:
+    """The attempt with all of its suspensions, oldest first."""
+    for suspension in suspensions:
+        one = with_suspension(one, suspension)
+    return one
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +372,7 @@ class NextState:
         self.told_reason = state.told_reason
         self.events: list[Event] = []  # to be announced once the turn is recorded
         self.left: list[OpenAttempt] = []  # attempts whose places became free in this turn
+        self.stepped_aside: list[OpenAttempt] = []  # those that were suspended, and hold their leases still
         self.held_groups: set[str] = set()  # of which nothing starts any more
 
     def freeze(self) -> EngineState:
@@ -356,9 +418,14 @@ class NextState:
         self.marks = {name: mark for name, mark in self.marks.items() if name != subject}
 
     @property
+    def wants_back(self) -> bool:
+        """Whether a suspended attempt waits to go on."""
+        return any(one.is_suspended and one.suspension and one.suspension.resumes for one in self.open.values())
+
+    @property
     def left_cards(self) -> set[str]:
         """The cards that attempts left in this turn."""
-        return {claim.gpu for one in self.left for claim in one.attempt.claims}
+        return {claim.gpu for one in (*self.left, *self.stepped_aside) for claim in one.attempt.claims}
 
 
 def paused_by(marks: Mapping[str, Mark]) -> dict[str, str]:
@@ -381,7 +448,7 @@ def claims_on(open_attempts: Mapping[Key, OpenAttempt]) -> dict[str, list[tuple[
     """What our attempts hold of each card, by its key."""
     found: dict[str, list[tuple[OpenAttempt, Claim]]] = {}
     for one in open_attempts.values():
-        for claim in one.attempt.claims:
+        for claim in one.held_claims:
             found.setdefault(claim.gpu, []).append((one, claim))
     return found
 

@@ -208,6 +208,7 @@ class Meter:
         self._is_alone = usage.was_alone
         self._astray = dict.fromkeys(usage.astray)
         self._growth = _Growth()
+        self.memory: Mapping[str, int] = {}  # bytes on each of its cards, as last seen
 
     @property
     def astray(self) -> tuple[str, ...]:
@@ -227,6 +228,7 @@ class Meter:
         if sample.load is not None:
             self._loaded += sample.load * seconds
             self._load_seconds += seconds
+        self.memory = sample.memory
         for gpu, held in sample.memory.items():
             if self._peak is None or held > self._peak:
                 self._peak, self._total = held, sample.totals.get(gpu)
@@ -246,6 +248,10 @@ class Meter:
                 mem=sample.tree.memory,
             )
         )
+
+    def stand_still(self, now: float) -> None:
+        """It is suspended: its time does not count until the next sample."""
+        self._last, self._is_resumed, self._power = now, True, None
 
     def add_energy(self, joules: float) -> None:
         self._joules = max(0.0, (self._joules or 0.0) + joules)
@@ -414,6 +420,11 @@ class Meters:
         """What an open attempt has used so far; None before the first sample."""
         measured = self._measured.get(key)
         return None if measured is None or not measured.meter.samples else measured.meter.usage(self._ticks())
+
+    def held_by(self, key: Key) -> Mapping[str, int]:
+        """The bytes that an attempt holds on each of its cards, as last seen."""
+        measured = self._measured.get(key)
+        return {} if measured is None else measured.meter.memory
 
     def series_of(self, key: Key) -> Series | None:
         measured = self._measured.get(key)

@@ -9,6 +9,7 @@ from dibs.dataclass import dataclass
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.engine.watch.metering import CardEnergy, Measured, Meter, Sample, StoredSeries, read_series
 from dibs.model.gpus import CardState, Claim, GpuReading, Reading, declared_key
+from dibs.model.jobs import State
 from dibs.supervise.folder import marked_processes
 from dibs.supervise.process_usage import ProcessUsage, TreeUsage, shim_of
 from dibs.worker_thread import PatientReader, Submit
@@ -121,8 +122,9 @@ class Sampler:
             self._free = None
         # A shim runs one attempt at a time: the last one counts.
         by_shim = {
-            measured.shim: CardHolder(key, running[key].attempt.claims, measured.shim)
+            measured.shim: CardHolder(key, running[key].held_claims, measured.shim)
             for key, measured in meters.items()
+            if running[key].job.state is not State.SUSPENDED
         }
         samples = self._attribution.divide(reading, by_shim.values(), look.seen)
         self._count_energy(reading, now, {key: tuple(sample.power) for key, sample in samples.items()})
@@ -137,7 +139,10 @@ class Sampler:
                 self._engine.ask_for_turn()  # it may now be known what similar jobs need
             if measured.is_due(now):
                 measured.write(now)
-        held = {claim.gpu for one in running.values() for claim in one.attempt.claims}
+        for key, measured in meters.items():
+            if running[key].job.state is State.SUSPENDED:
+                measured.meter.stand_still(now)
+        held = {claim.gpu for one in running.values() for claim in one.held_claims}
         self._attribution.saw_free(reading, held)
         self._is_looking = False
 

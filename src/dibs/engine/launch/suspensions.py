@@ -1,0 +1,176 @@
+"""Suspending and resuming attempts: what a helper process is asked, and what its answer means.
+
+The calls of the driver may block for ever, so a process of its own makes them (supervise/suspender.py). Its steps
+go forward only and may be repeated: after a crash of anything the same is asked again.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dibs.engine.turn.facts import MoveFound
+from dibs.engine.turn.state import Key, OpenAttempt
+from dibs.model.events import Event, Trouble
+from dibs.model.suspensions import Rung, SuspensionPhase, room_for
+from dibs.supervise.suspension import Answer, WhenAnswered
+
+if TYPE_CHECKING:
+    from dibs.supervise.orphans import FileKey  # few shims are killed
+
+_LEAST_DEADLINE = 60.0  # seconds
+_SLOWEST = 256 * 1024**2  # bytes of a card's memory in a second
+_PAUSE = 5.0  # seconds until a helper that gave no answer is followed by another one
+# Where the driver cannot do it, though the program may be brought to stand still in another way.
+_NEXT_RUNG = frozenset({"no-driver", "managed-memory", "cuda-ipc", "several-processes", "not-permitted", "failed"})
+
+
+class Helpers(Protocol):
+    """Starts helper processes, one for an attempt at a time; none of its calls waits."""
+
+    @property
+    def next_deadline(self) -> float | None: ...
+
+    def start(self, key: Key, question: Mapping[str, Any], done: WhenAnswered, deadline: float) -> None:
+        """Have `done` called with the answer, at the deadline with one that says `unclear`."""
+
+    def expire(self, now: float) -> None:
+        """End the helpers whose deadline has come."""
+
+    def close(self) -> None: ...
+
+
+class Suspensions:
+    """The attempts that are being suspended or resumed. A finding is kept until its turn is in the store."""
+
+    def __init__(
+        self,
+        helpers: Helpers,
+        *,
+        settle_soon: Callable[[Key], None],
+        signal: Callable[[Key, int], None],
+        announce: Callable[[Event], None],
+        ask_for_turn: Callable[[], None],
+        lease_files: Callable[[OpenAttempt], "Sequence[FileKey]"],
+        clock: Callable[[], float],
+        ticks: Callable[[], float],
+    ) -> None:
+        self._helpers = helpers
+        self._lease_files = lease_files
+        self._ticks = ticks  # of the deadlines: the wall clock may be set
+        self._settle_soon = settle_soon
+        self._signal = signal
+        self._announce = announce
+        self._ask_for_turn = ask_for_turn
+        self._clock = clock
+        self._moving: dict[Key, OpenAttempt] = {}
+        self._findings: dict[Key, MoveFound] = {}
+        self._again: dict[Key, float] = {}  # when those without an answer are asked again
+        self._only_stop: set[Key] = set()  # on the rung below the driver
+
+    @property
+    def findings(self) -> list[MoveFound]:
+        """What is not recorded yet."""
+        return list(self._findings.values())
+
+    @property
+    def next_look(self) -> float | None:
+        """Seconds since the epoch."""
+        moments = list(self._again.values())
+        if (deadline := self._helpers.next_deadline) is not None:
+            moments.append(self._clock() + deadline - self._ticks())
+        return min(moments, default=None)
+
+    def begin(self, attempts: Iterable[OpenAttempt]) -> None:
+        """It is recorded that these are to be suspended, or resumed: have it done."""
+        for one in attempts:
+            self._only_stop.discard(one.attempt.key)
+            self._ask(one)
+
+    def recorded(self, findings: Iterable[object]) -> None:
+        for finding in findings:
+            if isinstance(finding, MoveFound):
+                self._findings.pop(finding.key, None)
+
+    def look_again(self, open_attempts: Mapping[Key, OpenAttempt], now: float) -> None:
+        """Ask again about those that gave no answer; forget those that have ended."""
+        self._helpers.expire(self._ticks())
+        self._moving = {key: one for key, one in self._moving.items() if key in open_attempts}
+        for key in [key for key, at in self._again.items() if at <= now or key not in self._moving]:
+            del self._again[key]
+            if key in self._moving:
+                self._ask(self._moving[key])
+
+    def shift(self, seconds: float) -> None:
+        """The clock was set by so many seconds."""
+        self._again = {key: at + seconds for key, at in self._again.items()}
+
+    def close(self) -> None:
+        self._helpers.close()
+
+    def _ask(self, one: OpenAttempt) -> None:
+        suspension, key = one.suspension, one.attempt.key
+        assert suspension is not None, "only what has a suspension is moved"
+        self._moving[key] = one
+        is_resuming = suspension.phase is SuspensionPhase.RESUMING
+        room = {gpu: room_for(held) for gpu, held in suspension.held.items() if held}
+        question = {
+            "do": "resume" if is_resuming else "suspend",
+            "folder": one.attempt.folder,
+            "may_have_several": one.job.request.no_cuda_ipc,
+            "only_stop": key in self._only_stop or suspension.rung is Rung.STOP,
+            "room": room if is_resuming and suspension.frees_cards else {},
+            "leases": self._lease_files(one),
+        }
+        seconds = _LEAST_DEADLINE + suspension.held_bytes / _SLOWEST
+        try:
+            self._helpers.start(key, question, lambda answer: self._answered(key, answer), self._ticks() + seconds)
+        except OSError as error:
+            self._answered(key, Answer(state="unclear", why=f"no process can be started: {error}"))
+
+    def _answered(self, key: Key, answer: Answer) -> None:
+        one = self._moving.get(key)
+        if one is None or one.suspension is None:
+            return
+        now = self._clock()
+        self._ask_for_turn()
+        if answer.state == "unclear":
+            self._again[key] = now + _PAUSE
+            verb = "resumed" if one.suspension.phase is SuspensionPhase.RESUMING else "suspended"
+            self._announce(Trouble(f"job {one.job.label} cannot be {verb} yet: {answer.why}; it is tried again"))
+            return
+        del self._moving[key]
+        if answer.state == "ended":
+            self._settle_soon(key)
+        elif answer.state == "suspended":
+            rung = Rung(answer.rung) if answer.rung else one.suspension.rung
+            frees_cards = rung is Rung.CUDA or not one.suspension.held_bytes
+            self._found(
+                MoveFound(key=key, stands_still=True, rung=rung, frees_cards=frees_cards, why_not=answer.why)
+            )
+        elif one.suspension.phase is SuspensionPhase.SUSPENDING:
+            self._refused(one, answer)
+        else:
+            self._found(MoveFound(key=key, stands_still=False))
+
+    def _refused(self, one: OpenAttempt, answer: Answer) -> None:
+        """The driver cannot suspend it: take the next rung of the ladder."""
+        suspension, key, request = one.suspension, one.attempt.key, one.job.request
+        assert suspension is not None
+        if answer.code in _NEXT_RUNG and key not in self._only_stop:
+            if request.checkpoint is not None:
+                self._found(
+                    MoveFound(
+                        key=key,
+                        stands_still=False,
+                        why_not=f"{answer.why}; it was sent its checkpoint signal instead",
+                    )
+                )
+                self._signal(key, request.checkpoint.signal)
+                return
+            if not suspension.resumes:  # asked for by its owner, and not to make room
+                self._only_stop.add(key)
+                self._ask(one)
+                return
+        self._found(MoveFound(key=key, stands_still=False, why_not=answer.why or "it went on"))
+
+    def _found(self, finding: MoveFound) -> None:
+        self._findings[finding.key] = finding

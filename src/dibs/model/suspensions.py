@@ -1,0 +1,83 @@
+"""A time in which a running job stands still: its cards are free, its processes live."""
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from enum import StrEnum
+
+from dibs.dataclass import dataclass
+from dibs.model.gpus import Claim
+from dibs.model.units import show_size
+
+_MARGIN = 1.05  # of what is moved: the driver needs more than the memory that it reports,
+_BESIDE = 512 * 1024**2  # and bytes beside it
+
+
+class SuspensionPhase(StrEnum):
+    """Where a suspension stands."""
+
+    SUSPENDING = "suspending"
+    SUSPENDED = "suspended"
+    RESUMING = "resuming"
+    OVER = "over"  # the job runs again, or has ended; or it could not be suspended
+
+
+class Rung(StrEnum):
+    """How the processes were brought to stand still."""
+
+    CUDA = "cuda"  # by the driver: the memory of their cards is in the machine's memory, and the cards are free
+    STOP = "stop"  # by a signal: what they hold on a card stays there
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suspension:
+    """One suspension of an attempt, from the wish to its end."""
+
+    number: int  # the first of an attempt is 1
+    phase: SuspensionPhase
+    why: str  # for people: `by you`, `for job 31`
+    resumes: bool  # by itself, as soon as there is room
+    began_at: float  # seconds since the epoch, as are the next three
+    suspended_at: float | None = None  # None: not yet, or it could not be suspended
+    resuming_at: float | None = None
+    ended_at: float | None = None
+    rung: Rung | None = None
+    held: Mapping[str, int] = field(default_factory=dict)  # bytes of its cards' memory, by card
+    frees_cards: bool = True  # False: something of it is still on them
+    why_not: str = ""  # why it could not be suspended, or not resumed at the last try
+
+    @property
+    def held_bytes(self) -> int:
+        """What is moved into the machine's memory, and back."""
+        return sum(self.held.values())
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase is SuspensionPhase.OVER
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether the job does not run now."""
+        return self.phase in (SuspensionPhase.SUSPENDED, SuspensionPhase.RESUMING)
+
+    def seconds_until(self, now: float) -> float:
+        """How long the job has stood still."""
+        if self.suspended_at is None:
+            return 0.0
+        return max(0.0, (now if self.ended_at is None else self.ended_at) - self.suspended_at)
+
+
+def without_hold(claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+    """The claims as other programs see them while the job is suspended: it has nothing of its cards."""
+    return tuple(replace(claim, share=claim.share * 0, vram=0) for claim in claims)
+
+
+def room_for(held: int) -> int:
+    """How much must be free, on the card or in the machine, where so many bytes are to be put."""
+    return int(held * _MARGIN) + _BESIDE
+
+
+def too_much_to_move(held: int, available: int | None) -> str:
+    """Why the machine's memory cannot take what a job holds on its cards; empty where it can."""
+    if not held or available is None or room_for(held) <= available:
+        return ""
+    return f"it holds {show_size(held)} on its GPU, and the machine has {show_size(available)} of memory available"

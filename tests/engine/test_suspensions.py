@@ -1,0 +1,149 @@
+"""Histories of suspensions: jobs stand still and go on, whatever is killed in between."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from dibs.engine.turn.state import Key
+from dibs.model.jobs import JobId
+from dibs.supervise.suspension import Answer, WhenAnswered
+from engine.queue_world import QueueWorld, a_wish
+from engine.world import Died
+
+GIB = 2**30
+
+
+@dataclass
+class HeldHelpers:
+    """Helpers whose answers the test gives. They know what stands still, as the driver does."""
+
+    asked: dict[Key, tuple[Mapping[str, Any], WhenAnswered]] = field(default_factory=dict)
+
+    next_deadline: float | None = None
+
+    def start(self, key: Key, question: Mapping[str, Any], done: WhenAnswered, deadline: float) -> None:
+        self.asked[key] = (question, done)
+
+    def expire(self, now: float) -> None: ...
+
+    def close(self) -> None:
+        self.asked.clear()
+
+
+class SuspendingWorld(QueueWorld):
+    """A queue whose jobs can be suspended."""
+
+    def open(self) -> None:
+        self.helpers = HeldHelpers()
+        super().open()
+
+    def parts(self) -> dict[str, Any]:
+        return super().parts() | {"find_helpers": lambda: self.helpers}
+
+    @property
+    def moving(self) -> dict[int, str]:
+        return {key[0]: question["do"] for key, (question, _) in self.helpers.asked.items()}
+
+    def answer(self, job: int, state: str, **more: Any) -> None:
+        key = next(key for key in self.helpers.asked if key[0] == job)
+        _, done = self.helpers.asked.pop(key)
+        if state == "suspended" and "rung" not in more:
+            more["rung"] = "cuda"
+        run = self._run_of(JobId(job))
+        stands = state == "suspended"
+        if stands != run.stands_still:
+            run.stands_still = stands
+            self.machine.check_overlap()
+        done(Answer(state=state, **more))
+        self.settle_down()
+
+    def phase(self, job: int) -> str:
+        (row,) = [one for (number, _), ones in self.store.suspensions.of([job]).items() for one in ones[-1:]]
+        return str(row.phase)
+
+
+@pytest.fixture
+def world(tmp_path):
+    root, leases = tmp_path / "state 'é", tmp_path / "leases"
+    root.mkdir()
+    leases.mkdir()
+    made = SuspendingWorld(str(root), str(leases))
+    yield made
+    made.close()
+
+
+def test_a_suspended_job_gives_its_card_away_and_has_it_again_when_it_goes_on(world):
+    first, second = world.add(a_wish(), a_wish())
+
+    world.do("suspend", first.id)
+    assert (world.state(first.id), world.moving) == ("running", {1: "suspend"})
+    world.answer(first.id, "suspended")
+    assert [world.state(1), world.state(2)] == ["suspended", "running"]
+    assert world.sentence(1) == "is suspended by you; `dibs resume 1` lets it go on"
+    world.do("resume", first.id)
+    assert world.moving == {}
+    world.end(second)
+    assert world.moving == {1: "resume"}
+    assert world.state(1) == "suspended"
+    world.answer(first.id, "running")
+
+    assert world.state(1) == "running"
+    world.end(first)
+    assert [world.state(1), world.state(2)] == ["succeeded", "succeeded"]
+
+
+def test_a_job_that_the_driver_cannot_suspend_is_stopped_by_a_signal(world):
+    (job,) = world.add(a_wish())
+
+    world.do("suspend", job.id)
+    world.answer(job.id, "running", code="managed-memory", why="it uses managed memory")
+    question, _ = world.helpers.asked[(1, 1)]
+    assert question["only_stop"]
+    world.answer(job.id, "suspended", rung="stop")
+
+    assert world.state(1) == "suspended"
+
+
+@pytest.mark.parametrize("point", ["after-commit"])
+def test_an_engine_that_dies_while_it_suspends_asks_again(world, point):
+    first, _ = world.add(a_wish(), a_wish())
+
+    world.dies_at = point
+    with pytest.raises(Died):
+        world.do("suspend", first.id)
+    world.crash()
+    world.resume()
+
+    assert world.moving == {1: "suspend"}
+    world.answer(1, "suspended")
+    assert [world.state(1), world.state(2)] == ["suspended", "running"]
+
+
+def test_a_suspended_job_survives_its_engine(world):
+    first, second = world.add(a_wish(), a_wish())
+    world.do("suspend", first.id)
+    world.answer(first.id, "suspended")
+
+    world.crash()
+    world.resume()
+    assert [world.state(1), world.state(2)] == ["suspended", "running"]
+    world.end(second)
+    assert world.moving == {}
+    world.do("resume", first.id)
+    world.answer(first.id, "running")
+
+    assert world.state(1) == "running"
+
+
+def test_a_suspended_job_that_is_killed_is_cancelled(world):
+    first, _ = world.add(a_wish(), a_wish())
+    world.do("suspend", first.id)
+    world.answer(first.id, "suspended")
+
+    world.do("kill", first.id)
+    world.end(first, signal=15, by="stop")
+
+    assert [world.state(1), world.state(2)] == ["cancelled", "running"]
+    assert world.phase(1) == "over"
