@@ -16,6 +16,7 @@ import pytest
 from cuda.machine import CARD, FAKE_PROGRAM, GB, FakeMachine, goes_on, stands_still, steps, wait_for
 from dibs.model.jobs import Attempt
 from dibs.supervise.command import descendants
+from dibs.supervise.orphans import process_at
 from dibs.supervise.suspension import Answer, Suspender
 from supervise.hands import Hands, Loop, is_alive
 
