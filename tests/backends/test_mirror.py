@@ -22,19 +22,21 @@ def own(ref: AttemptRef, **more: Any) -> AttemptFiles:
     return AttemptFiles(folder=ref.folder, **more)
 
 
-ACTS: dict[str, Callable[[AttemptRef], Any]] = {
-    "handed": mirror.handed,
-    "record": mirror.spec,
-    "stdout": lambda ref: mirror.add(ref, own(ref), [("stdout", 3, b"more")], {}),
-    "stderr": lambda ref: mirror.finish(ref, "{}"),
-    "call": lambda ref: own(ref, call=ref.folder).packed(["call"]),
+# A file, and what is done with it.
+ACTS: dict[str, tuple[str, Callable[[AttemptRef], Any]]] = {
+    "handed": ("handed", mirror.handed),
+    "spec": ("record", mirror.spec),
+    "add": ("stdout", lambda ref: mirror.add(ref, own(ref), [("stdout", 3, b"more")], {})),
+    "sync": ("stderr", lambda ref: mirror.finish(ref, "{}")),
+    "finish": ("record", lambda ref: mirror.finish(ref, "{}")),
+    "packed": ("call", lambda ref: own(ref, call=ref.folder).packed(["call"])),
 }
 
 
-@pytest.mark.parametrize("name", ACTS)
+@pytest.mark.parametrize(("name", "act"), ACTS.values(), ids=ACTS)
 @pytest.mark.parametrize("kind", ["pipe", "link"])
 def test_what_is_no_file_of_ours_is_neither_waited_for_nor_followed(
-    ref: AttemptRef, tmp_path: Path, name: str, kind: str
+    ref: AttemptRef, tmp_path: Path, name: str, act: Callable[[AttemptRef], Any], kind: str
 ) -> None:
     target = tmp_path / "target"
     target.write_text("1 open\n")
@@ -44,7 +46,7 @@ def test_what_is_no_file_of_ours_is_neither_waited_for_nor_followed(
         (tmp_path / name).symlink_to(target)
 
     with pytest.raises(OSError) as raised:
-        wait_in_thread(lambda: ACTS[name](ref), 20, "test")
+        wait_in_thread(lambda: act(ref), 20, "test")
 
     assert not isinstance(raised.value, TimeoutError)
     assert target.read_text() == "1 open\n"

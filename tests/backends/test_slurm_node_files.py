@@ -20,9 +20,10 @@ from dibs.backends.slurm.files import NotReached
 from dibs.backends.slurm.mirror import LEFT_BEHIND, AttemptFiles, belongings
 from dibs.backends.slurm.ssh import NodeAnswer
 from dibs.errors import BackendRefused
-from dibs.supervise import node_files, node_sync
+from dibs.supervise import fence, node_files, node_sync
 from dibs.supervise.folder import RECORD_SIZE, encode_record
-from stories.outside import World, wait_until
+from dibs.worker_thread import wait_in_thread
+from stories.outside import PATIENCE, World, wait_until
 
 RECORD = encode_record({"v": 1, "state": "ended", "code": 0}).decode()
 
@@ -175,6 +176,67 @@ def test_a_node_takes_the_next_piece_of_what_it_waits_for_and_nothing_else(
 
     assert (folder / "call").read_bytes() == expected
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["attempts", "awaits", "call", "k-1.1.1"]
+
+
+REPLACED = ("record", "stdout.cut", node_files.AWAITS)  # what a node reads whole in the folder of an attempt
+
+
+@pytest.mark.parametrize("name", REPLACED)
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_a_job_put_in_the_place_of_a_file_delays_nothing_on_a_node_and_is_not_followed(
+    tmp_path: Path, name: str, kind: str
+) -> None:
+    replaced, other = (tmp_path / f"attempts/k-1.{number}.1" for number in (1, 2))
+    contents = {"record": RECORD, "stdout.cut": "4096 8192\n", node_files.AWAITS: '{"call": [4, 1]}'}
+    for folder in (replaced, other):
+        folder.mkdir(parents=True)
+        (folder / "stdout").write_bytes(b"x" * 9000)
+        for file, content in contents.items():
+            (folder / file).write_text(content)
+    (replaced / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(replaced / name)
+    else:
+        (replaced / name).symlink_to(other / name)
+    wish = {"have": {}, "final": True, "bound": [1, 1]}
+    asked = {"root": str(tmp_path), "most": 0, "drop": [], "asked": {"k-1.1.1": wish, "k-1.2.1": wish}}
+    answer = io.BytesIO()
+
+    wait_in_thread(lambda: node_sync.main(io.BytesIO(json.dumps(asked).encode()), answer), PATIENCE, "test")
+
+    found = json.loads(answer.getvalue().split(b"\n", 2)[2])
+    seen = {
+        attempt: (one["has_record"], "stdout" in one["cut"], "brought" in one) for attempt, one in found.items()
+    }
+    assert seen == {"k-1.1.1": tuple(file != name for file in REPLACED), "k-1.2.1": (True, True, True)}
+
+
+@pytest.mark.parametrize("content", ["[", "5", '["\\u0000"]', "\udcff", "[" * 100_000])
+def test_a_list_of_awaited_files_that_a_job_wrote_delays_nothing_on_a_node(tmp_path: Path, content: str) -> None:
+    folder = tmp_path / "attempts/k-1.1.1"
+    folder.mkdir(parents=True)
+    (folder / node_files.AWAITS).write_text(content, errors="surrogateescape")
+    (folder / "record").write_text(RECORD)
+    wish = {"have": {}, "final": True, "bound": [1, 1]}
+    asked = {"root": str(tmp_path), "most": 0, "drop": [], "asked": {"k-1.1.1": wish}}
+    answer = io.BytesIO()
+
+    node_sync.main(io.BytesIO(json.dumps(asked).encode()), answer)
+
+    assert json.loads(answer.getvalue().split(b"\n", 2)[2])["k-1.1.1"]["record"] == RECORD
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_a_job_put_in_the_place_of_its_fence_is_not_read_and_still_says_that_it_started(
+    tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "target").write_text(fence.CANCELLED)
+    if kind == "pipe":
+        os.mkfifo(tmp_path / fence.STARTED)
+    else:
+        (tmp_path / fence.STARTED).symlink_to(tmp_path / "target")
+
+    assert wait_in_thread(lambda: fence.holder(str(tmp_path)), PATIENCE, "test") == ""
 
 
 # -- with a Slurm ------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ only.
 import contextlib
 import os
 
+from dibs.supervise.folder import NotOurFile, open_own_file
+
 STARTED = "started"
 CANCELLED = "cancelled"  # the content of a fence that was taken so that nothing runs
 _LONGEST = 2000  # bytes; parts of cards have long names
@@ -30,12 +32,17 @@ def take(folder: str, word: str, name: str = STARTED) -> bool:
 
 
 def holder(folder: str, name: str = STARTED) -> str | None:
-    """The content of the fence; None while it is not taken."""
+    """The content of the fence; None while it is not taken.
+
+    What a job put in its place has no content, and is still no fence that nobody took.
+    """
     try:
-        with open(f"{folder}/{name}", "rb") as file:
+        with open(open_own_file(f"{folder}/{name}"), "rb") as file:
             return file.read(_LONGEST).decode("utf-8", "replace")
     except FileNotFoundError:
         return None
+    except NotOurFile:
+        return ""
 
 
 def word_of(node: str, cards: str) -> str:

@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from dibs.supervise import fence, node_files
-from dibs.supervise.folder import RECORD, RECORD_SIZE, decode_record
+from dibs.supervise.folder import RECORD, RECORD_SIZE, decode_record, open_own_file
 from dibs.supervise.script_job import attempts_below, fences_below
 
 MAGIC = b"\ndibs node sync "  # whatever the login shell says comes before it
@@ -99,9 +99,12 @@ def _checkpoint(folder: str, wish: Mapping[str, Any], found: dict[str, Any]) -> 
 
 
 def _awaited(folder: str) -> list[str] | None:
-    """The names of what an attempt waits for; None where it does not."""
-    with suppress(OSError), open(f"{folder}/{node_files.AWAITS}") as file:
-        return list(json.load(file))
+    """The names of what an attempt waits for; None where it does not. A job may write anything into that file."""
+    with suppress(OSError, ValueError, RecursionError):
+        with open(open_own_file(f"{folder}/{node_files.AWAITS}")) as file:
+            names = json.load(file)
+        if isinstance(names, dict):
+            return list(filter(node_files.is_harmless, names))
     return None
 
 
@@ -150,7 +153,7 @@ def _is_in_hole(cut: list[int] | None, end: int) -> bool:
 
 def _record(folder: str) -> str:
     """The whole record of an attempt that is over, as text; empty where it is not."""
-    with suppress(OSError), open(f"{folder}/{RECORD}", "rb") as file:
+    with suppress(OSError), open(open_own_file(f"{folder}/{RECORD}"), "rb") as file:
         content = file.read(RECORD_SIZE)
         if (decode_record(content) or {}).get("state") == "ended":
             return content.decode("ascii", "replace")
@@ -167,7 +170,7 @@ def _content(folder: str, stream: str, start: int, length: int) -> bytes:
 def _cut(path: str) -> list[int] | None:
     """The first byte that was given back to the disk, and the first that is there again."""
     try:
-        with open(path) as file:
+        with open(open_own_file(path)) as file:
             start, end = map(int, file.read(100).split())
     except (OSError, ValueError):
         return None

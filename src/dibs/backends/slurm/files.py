@@ -128,7 +128,7 @@ def never_start(ref: AttemptRef) -> bool:
 
 def write_record(path: str, content: bytes) -> None:
     """Write a record in a shim's place, safely."""
-    fd = os.open(f"{path}/{folder.RECORD}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = folder.open_own_file(f"{path}/{folder.RECORD}", os.O_RDWR | os.O_CREAT)
     try:
         os.pwrite(fd, content, 0)
         os.fsync(fd)
