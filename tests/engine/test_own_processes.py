@@ -13,8 +13,10 @@ import pytest
 
 from dibs.engine.watch import own_processes
 from dibs.engine.watch.own_processes import attempt_of, is_of_a_running_job
+from dibs.engine.watch.survey import pid_of
 from dibs.leases.leases import Lease, Leases
 from dibs.supervise.folder import encode_record
+from dibs.worker_thread import wait_in_thread
 from leases.claims import a_claim
 from stories.outside import wait_until
 
@@ -144,3 +146,29 @@ def test_a_folder_that_does_not_answer_counts_as_running_after_a_short_wait(
     assert len(asked) == 1, "it is not asked again and again"
     disk_answers.set()
     asked[0].join(60)
+
+
+def test_a_folder_that_does_not_answer_is_not_waited_for_by_the_table_of_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = running_attempt(tmp_path)  # the job can have put a file system in its place
+    leases = Leases(str(tmp_path), uid=os.geteuid(), user="me")
+    lease = leases.take([a_claim()], job="1", folder=str(folder), since=0.0)
+    assert isinstance(lease, Lease)
+    (holder,) = leases.holders()
+    disk_answers, opened = threading.Event(), os.open
+
+    def hang(path: Any, *arguments: Any, **more: Any) -> int:
+        if str(path).startswith(str(folder)):
+            disk_answers.wait(60)
+        return opened(path, *arguments, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", hang)
+        try:
+            pids = wait_in_thread(lambda: [pid_of(holder) for _ in range(20)], 20, "test")
+        finally:
+            disk_answers.set()
+
+    lease.close()
+    assert pids == [holder.pid] * 20

@@ -3,11 +3,15 @@
 import fcntl
 import os
 import signal
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dibs.model.jobs import Attempt, Command, Request
+from dibs.worker_thread import wait_in_thread
 from stories.outside import wait_until
 from supervise.hands import Hands, is_alive
 
@@ -69,6 +73,32 @@ def test_a_program_that_reads_the_output_is_not_of_the_job(hands: Hands) -> None
         os.kill(one, signal.SIGKILL)
     os.waitpid(tail, 0)
     os.close(reader)
+
+
+def test_a_folder_that_does_not_answer_is_not_waited_for(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job can put a file system in the place of its folder that answers nothing."""
+    attempt, pid = _orphan(hands, BY_MARK)
+    limited = Request(command=Command.line("train"), time_limit=0.1)
+    disk_answers = threading.Event()
+
+    def hanging(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def hang(path: Any, *arguments: Any, **more: Any) -> Any:
+            if os.fsdecode(path).startswith(attempt.folder):
+                disk_answers.wait(60)
+            return ask(path, *arguments, **more)
+
+        return hang
+
+    with monkeypatch.context() as patch:
+        for name in ("open", "stat", "lstat"):
+            patch.setattr(os, name, hanging(getattr(os, name)))
+        try:
+            found = wait_in_thread(lambda: hands.look_after(attempt, request=limited), 20, "test")
+        finally:
+            disk_answers.set()
+
+    assert pid in [process.pid for process in found.processes]
+    wait_until(lambda: hands.look_after(attempt, request=limited) and not is_alive(pid))
 
 
 def test_a_kill_waits_for_the_grace_and_then_insists(hands: Hands) -> None:

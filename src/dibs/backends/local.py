@@ -3,7 +3,8 @@
 import os
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from dibs.backends.protocol import (
     AttachedStreams,
@@ -262,15 +263,24 @@ class LocalBackend:
                 time=request.time_limit,
                 checkpoint=None if save is None else (save.signal, save.seconds),
             )
-            orphaned = self._orphaned[path] = OrphanedAttempt(
-                path, limits, age=one.age, stood_still=one.stood_still
-            )
+            started_at = self._started_at(path, one.age) + one.stood_still
+            orphaned = self._orphaned[path] = OrphanedAttempt(path, limits, started_at=started_at)
         orphaned.seen(left, is_suspended=one.is_suspended)
         if not left:
             del self._orphaned[path]
         elif one.has_ended:
             orphaned.obey("kill")  # as its shim would have done
         return Leftovers(tuple(left.values()), one.holds_gpu, orphaned.ended_by)
+
+    def _started_at(self, path: str, age: float) -> float:
+        """By the clock since the boot; `age` counts where the record does not say it."""
+        from dibs.supervise.command import boottime  # few shims are killed
+
+        record: dict[str, Any] | None = None
+        with suppress(OSError):  # its folder does not answer
+            record = self._reader.read(path, lambda: folder.record_of(path))
+        started_at: float = (record or {}).get("clock", boottime() - age)
+        return started_at
 
     def _tell(self, ref: AttemptRef, word: str) -> bool:
         if (orphaned := self._orphaned.get(ref.folder)) is not None:

@@ -11,8 +11,8 @@ import signal
 from collections.abc import Collection, Mapping
 
 from dibs.dataclass import dataclass
-from dibs.supervise.command import Stopping, boottime, listens
-from dibs.supervise.folder import mark_of, record_of
+from dibs.supervise.command import Stopping, listens
+from dibs.supervise.folder import mark_of
 
 # A locked file as the kernel lists it in /proc/locks and /proc/PID/fdinfo: major and minor number, inode.
 FileKey = tuple[int, int, int]
@@ -42,16 +42,15 @@ class AttemptLimits:
 class OrphanedAttempt:
     """Does for the processes of an attempt what its shim would: ends them when asked, or at the time limit.
 
-    `age` is for how many seconds it has run, where its record does not say it; for some of them it stood still.
+    `started_at` is by the clock since the boot, later by the time for which it was suspended.
     """
 
-    def __init__(self, folder: str, limits: AttemptLimits, *, age: float, stood_still: float = 0.0) -> None:
+    def __init__(self, folder: str, limits: AttemptLimits, *, started_at: float) -> None:
         self.left: Mapping[int, LeftProcess] = {}  # by pid
         self._name = os.path.basename(folder)
         self._stopping = Stopping(limits.grace, self._name, self)
         if limits.time is not None:
-            clock = (record_of(folder) or {}).get("clock", boottime() - age)
-            self._stopping.limit = clock + limits.time + stood_still
+            self._stopping.limit = started_at + limits.time
             if limits.checkpoint is not None:
                 self._stopping.save_before_limit(*limits.checkpoint)
 
@@ -122,7 +121,7 @@ class _Signs:
         self._marks = {mark_of(folder): folder for folder in attempts}
         self._locked = {key: folder for folder, keys in attempts.items() for key in keys}
         self._outputs = {
-            f"{os.path.realpath(folder)}/{name}": folder for folder in attempts for name in ("stdout", "stderr")
+            f"{_real_path(folder)}/{name}": folder for folder in attempts for name in ("stdout", "stderr")
         }
 
     def read(self, pid: int) -> str | None:
@@ -193,3 +192,9 @@ def signal_process(process: LeftProcess, number: int) -> None:
                 signal.pidfd_send_signal(handle, number)
         finally:
             os.close(handle)
+
+
+def _real_path(folder: str) -> str:
+    """Without a look at the folder itself: a job can put one in its place that does not answer."""
+    above, name = os.path.split(folder)
+    return f"{os.path.realpath(above)}/{name}"

@@ -45,7 +45,7 @@ def is_of_a_running_job(pid: int, leased: Collection[str] = ()) -> bool:
     if folder is None:
         return dibs_job_of(pid) is not None
     try:
-        record = _reader.read(folder, lambda: record_of(folder))
+        record = record_in_time(folder)
     except TimeoutError:
         return True
     # None where the folder was used again or removed.
@@ -69,3 +69,8 @@ def _is_supervised(record: Mapping[str, Any]) -> bool:
                 if os.path.basename(os.readlink(f"{fds}/{number}")).removesuffix(" (deleted)") == name:
                     return True
     return False
+
+
+def record_in_time(folder: str) -> dict[str, Any] | None:
+    """The record of an attempt; TimeoutError where its folder does not answer, or has not just before."""
+    return _reader.read(folder, lambda: record_of(folder))

@@ -2,16 +2,16 @@
 
 import os
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from fractions import Fraction
 
 from dibs.dataclass import dataclass
-from dibs.engine.watch.own_processes import attempt_of, is_of_a_running_job
+from dibs.engine.watch.own_processes import attempt_of, is_of_a_running_job, record_in_time
 from dibs.gpus.processes import DEFAULT_BUSY_RULES, BusyRules, foreign_processes, pid_is_alive
 from dibs.leases.files import WAY_OUT, Holder, in_words, overbooking
 from dibs.leases.leases import LeaseTable
 from dibs.model.gpus import GpuProcess, GpuReading, Reading
 from dibs.model.units import show_gpu
-from dibs.supervise import folder
 
 _DECLARED = "index-"
 _MOST_UNSEEN = 64  # cards that only claims name: a hostile user could make a table of thousands
@@ -113,9 +113,10 @@ def pid_of(holder: Holder) -> int:
     Only in this user's folders: another user's claim could name any file.
     """
     if holder.uid == os.geteuid() and holder.folder:
-        record = folder.record_of(holder.folder) or {}
-        if isinstance(pid := record.get("pid"), int):
-            return pid
+        with suppress(TimeoutError):
+            record = record_in_time(holder.folder) or {}
+            if isinstance(pid := record.get("pid"), int):
+                return pid
     return holder.pid
 
 
