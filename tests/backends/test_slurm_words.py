@@ -164,6 +164,8 @@ def test_of_two_copies_the_one_that_lives_counts_then_the_latest() -> None:
         ("QOSMaxGRESPerUser", "its QOS has reached a limit: GPUs (QOSMaxGRESPerUser)"),
         ("AssocGrpCpuLimit", "its account has reached a limit: CPUs (AssocGrpCpuLimit)"),
         ("AssocMaxJobsLimit", "its account has reached a limit: jobs at once (AssocMaxJobsLimit)"),
+        ("MaxJobsPerAccount", "its QOS has reached a limit: jobs at once (MaxJobsPerAccount)"),
+        ("MaxGRESPerAccount", "its QOS has reached a limit: GPUs (MaxGRESPerAccount)"),
         ("QOSGrpMemoryMinutes", "its QOS has reached a limit: memory (QOSGrpMemoryMinutes)"),
         ("QOSMinGRES", "it wants less than its QOS asks for: GPUs (QOSMinGRES)"),
         ("SomethingNew2030", "Slurm says: SomethingNew2030"),

@@ -42,6 +42,61 @@ def test_an_array_above_the_limit_of_its_account_runs_in_parts(there: Afar, slur
     there.assert_nothing_is_left()
 
 
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        ("MaxSubmitJobsPerUser=3", "jobs submitted (QOSMaxSubmitJobPerUserLimit)"),
+        ("MaxSubmitJobsPerAccount=3", "jobs submitted (MaxSubmitJobsPerAccount)"),
+        ("GrpSubmitJobs=3", "jobs submitted (QOSGrpSubmitJobsLimit)"),
+    ],
+)
+def test_an_array_above_the_limit_of_a_qos_runs_in_parts_beside_jobs_without_it(
+    there: Afar, slurm: PrivateSlurm, limit: str, told: str
+) -> None:
+    qos = limit.partition("=")[0].lower()
+    slurm.manage("add", "qos", qos, limit)
+    slurm.manage("modify", "user", "root", "set", f"qos+={qos}")
+    there.daemon()
+    beside = there.add("-n", "0", "--", HOLD)
+    there.wait_until_up(beside)
+    wait = "until test -e go; do sleep 0.05; done; echo $DIBS_ARRAY_TASK_ID >> ran"
+
+    first = there.add("-n", "0", "--qos", qos, "--array", "1-8", "-J", "many", "--", wait)
+    wait_until(lambda: len(there.squeue()) == 4, show=there.squeue, seconds=PATIENCE)
+    more = [there.add("-n", "0", "--", HOLD) for _ in range(2)]
+    wait_until(lambda: len(there.squeue()) == 6, show=there.squeue, seconds=PATIENCE)
+    why = there.world.dibs("why", "many").stdout
+    there.let_go()
+    over = there.wait_for(beside, *more, *range(first, first + 8))
+
+    assert f"Slurm takes 3 of your jobs with --qos={qos} at once: its QOS has reached a limit: {told}" in why, why
+    assert {job["state"] for job in over} == {"succeeded"}
+    assert sorted(there.world.read("ran").split()) == [str(task) for task in range(1, 9)]
+    there.assert_nothing_is_left()
+
+
+def test_a_partition_that_is_closed_to_the_default_account_is_refused_when_a_job_is_added(
+    there: Afar, slurm: PrivateSlurm
+) -> None:
+    """Slurm itself would take it and let it wait for ever."""
+    for account in ("lab", "other"):
+        slurm.ask("scontrol", "create", f"partitionname={account}", "nodes=n1", f"allowaccounts={account}")
+    slurm.manage("modify", "user", "root", "set", "defaultaccount=lab")
+    there.daemon()
+
+    closed = there.world.dibs("add", "--on", "slurm", "-n", "0", "--partition", "other", "--", "true", timeout=60)
+    wrong = there.world.dibs(
+        *("add", "--on", "slurm", "-n", "0", "--partition", "lab", "--account", "root", "--", "true"), timeout=60
+    )
+    [over] = there.wait_for(there.add("-n", "0", "--partition", "lab", "--", "true"))
+    slurm.manage("modify", "user", "root", "set", "defaultaccount=root")
+
+    assert closed.status == 2 and "the partition other is closed to the account lab" in closed.stderr, closed
+    assert wrong.status == 2 and "the partition lab is closed to the account root" in wrong.stderr, wrong
+    assert over["state"] == "succeeded"
+    there.assert_nothing_is_left()
+
+
 def test_ends_are_told_as_slurms_books_have_them(there: Afar, slurm: PrivateSlurm) -> None:
     """What was cancelled, what ran out of memory unseen by its command, and when a job ran while nobody looked."""
     world = there.world

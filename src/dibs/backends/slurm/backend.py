@@ -174,7 +174,7 @@ class SlurmBackend:
             except OSError as error:
                 put_off[one.ref] = cannot_look(error, one.ref)
         largest = self._controller.config().largest_array
-        self._limits.begin(sum(row.is_live for row in queue), there)
+        self._limits.begin(queue, there)
         to_do = deque(batches(fresh, largest_array=largest)[:_MOST_SUBMITS])
         while to_do:
             whole = to_do.popleft()

@@ -23,6 +23,9 @@ _COLUMNS = (
     ("NodeList", 64),
     ("BatchHost", 64),
     ("Reason", 120),
+    ("Account", 64),
+    ("QOS", 64),
+    ("Partition", 160),
     ("Comment", 160),
     ("Name", 160),
 )
@@ -50,6 +53,9 @@ class SqueueRow:
     ended: float | None
     node: str  # on which its shim runs; of several the first
     reason: str  # Slurm's own word
+    account: str = ""
+    qos: str = ""
+    partition: str = ""  # of one that waits there may be several
 
     @property
     def identity(self) -> tuple[str, int] | None:
@@ -121,6 +127,9 @@ def parse(output: bytes) -> Iterator[SqueueRow]:
             ended=_moment(cells["EndTime"]),
             node=_name(cells["BatchHost"]) or _name(cells["NodeList"]),
             reason="" if cells["Reason"] in ("None", "(null)") else cells["Reason"],
+            account=_name(cells["Account"]),
+            qos=_name(cells["QOS"]),
+            partition=_name(cells["Partition"]),
         )
 
 

@@ -247,14 +247,16 @@ def _why(reason: str) -> str:
 
 def named_limit(text: str) -> str:
     """Slurm's word for the limit that it refused a job for, `AssocMaxSubmitJobLimit`; or nothing."""
-    found = re.search(r"\b(?:Assoc|QOS)[A-Z]\w+", text)
+    found = re.search(r"\b(?:(?:Assoc|QOS)[A-Z]\w+|Max[A-Z]\w+PerAccount)\b", text)
     return found[0] if found is not None and why_limited(found[0]) else ""
 
 
 def why_limited(word: str) -> str:
     """What a limit of an account or a QOS is about, from Slurm's word for it; empty where it is another word."""
+    # What an account may have in a QOS is the only limit that does not begin with what it is of.
+    whole = f"QOS{word}" if re.fullmatch(r"Max[A-Z]\w+PerAccount", word) else word
     limit = re.fullmatch(
-        r"(QOS|Assoc)(Max|Grp|Min)?([A-Za-z]+?)(Minutes|RunMinutes)?(Per[A-Z]\w+?)?(Limit)?", word
+        r"(QOS|Assoc)(Max|Grp|Min)?([A-Za-z]+?)(Minutes|RunMinutes)?(Per[A-Z]\w+?)?(Limit)?", whole
     )
     if limit is None:
         return ""
