@@ -283,6 +283,8 @@ def test_slurms_blame_is_told_unless_we_asked_for_the_end_or_it_went_well() -> N
         ({"state": "PENDING", "restarts": 1}, {"code": 5, "by": ""}, None),
         ({"state": "PENDING", "restarts": 1}, {"signal": 15, "by": "stop"}, None),
         ({"state": "NODE_FAIL"}, {"signal": 15, "by": "outside"}, Cause.LOST),
+        ({"state": "NODE_FAIL"}, {"signal": 15, "by": ""}, Cause.LOST),  # an operator set it down
+        ({"state": "NODE_FAIL"}, {"signal": 11, "by": ""}, None),
         ({"state": "NODE_FAIL"}, {"code": 5, "by": ""}, None),
         ({"state": "CANCELLED"}, {"code": 1, "by": "outside"}, Cause.KILLED),
         ({"state": "FAILED", "status": 15}, {"signal": 15, "by": "outside"}, Cause.KILLED),

@@ -251,6 +251,30 @@ def test_a_node_that_fails_is_named_in_the_list_of_jobs(there: Afar) -> None:
     there.assert_nothing_is_left()
 
 
+def test_a_node_that_an_operator_sets_down_has_failed_for_its_jobs(there: Afar) -> None:
+    world, slurm = there.world, there.slurm
+    there.daemon()
+    lost = there.add("--nodelist", "n1", "-n", "0", "--", HOLD)
+    saves = f"trap 'exit 3' TERM; {HOLD}"
+    polite = there.add("--nodelist", "n1", "-n", "0", "--", saves)
+    again = there.add("--restartable", "--nodelist", "n1", "-n", "0", "--", f"echo start >> starts; {HOLD}")
+    there.wait_until_up(lost, polite, again)
+    there.wait_until("running", lost, polite, again)
+
+    slurm.ask("scontrol", "update", "nodename=n1", "state=down", "reason=repair")
+    over = there.wait_for(lost, polite)
+    slurm.ask("scontrol", "update", "nodename=n1", "state=resume")
+    wait_until(lambda: world.read("starts") == "start\n" * 2, show=lambda: there.job(again), seconds=PATIENCE)
+    there.let_go()
+    [restarted] = there.wait_for(again)
+
+    assert [(one["state"], one["cause"], one["message"]) for one in over] == [
+        ("lost", "lost", "its node failed (n1)")
+    ] * 2
+    assert (restarted["state"], restarted["attempts"]) == ("succeeded", 2)
+    there.assert_nothing_is_left()
+
+
 # -- looking -----------------------------------------------------------------------------------------------
 
 

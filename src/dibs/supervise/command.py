@@ -265,6 +265,12 @@ class Stopping:
             elif word.startswith("signal ") and word[7:].isdigit() and 0 < int(word[7:]) < signal.NSIG:
                 self._send(int(word[7:]))
 
+    def heard_late(self, commands: bytes) -> None:
+        """What was said when the command had failed already: a batch system signals both of us at once."""
+        lines = commands.decode("ascii", "replace").splitlines()
+        if any(line.startswith("outside ") and line.endswith(f" {self._attempt}") for line in lines):
+            self.by = self.by or "outside"
+
     def act(self) -> None:
         now = boottime()
         if self._still_since is None:

@@ -337,6 +337,8 @@ def _wait(
         stopping.act()
         for one in watched:
             one.look()
+    if status and any(fd == control for fd, _ in poll.poll(0)):
+        stopping.heard_late(os.read(control, 4096))
     if pidfd >= 0:
         os.close(pidfd)
     if handed.terminal and _front_has_ended(handed.terminal[2]):

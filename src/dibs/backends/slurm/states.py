@@ -6,6 +6,7 @@ while before the attempt is lost.
 
 import re
 from collections.abc import Mapping
+from signal import SIGKILL, SIGTERM
 from typing import Any
 
 from dibs.backends.protocol import Observed, Phase
@@ -83,7 +84,7 @@ def judge_gone(
             if row is not None and row.is_out_of_memory and not failed and not record.get("by"):
                 sentence, cause, failed = _CHILD_WITHOUT_MEMORY, Cause.HOST_OOM, True
             is_theirs = failed and record.get("by") != "stop"
-            is_theirs &= cause not in (Cause.LOST, Cause.START_ERROR) or _was_preempted(row)
+            is_theirs &= cause not in (Cause.LOST, Cause.START_ERROR) or _was_moved_away(row, record)
         return Observed(
             phase=Phase.ENDED,
             record=record,
@@ -226,8 +227,13 @@ def _has_no_script(row: SqueueRow) -> bool:
     return _state(row) == "FAILED" and 0 < row.exit_code < 128 and row.exit_code not in {*_SCRIPTS, FENCED}
 
 
-def _was_preempted(row: SqueueRow | None) -> bool:
-    return row is not None and _state(row) == "PREEMPTED"
+def _was_moved_away(row: SqueueRow | None, record: Mapping[str, Any]) -> bool:
+    """Whether it ended because another job took its place, or because an operator set its node down.
+
+    Where a node died for itself, nobody was there to signal the command.
+    """
+    state = "" if row is None else _state(row)
+    return state == "PREEMPTED" or (state == "NODE_FAIL" and record.get("signal") in (SIGTERM, SIGKILL))
 
 
 def _state(row: SqueueRow) -> str:
