@@ -71,6 +71,22 @@ def test_attempts_are_clipped_at_the_week_and_cleaned_ones_are_added(store: Stor
     ]
 
 
+@pytest.mark.parametrize(("cards", "number"), [("0,1", 2), ("0,1,+6", 8), ("+3", 3), ("MIG-a/1", 1), ("", 0)])
+def test_a_job_on_several_nodes_has_the_gpus_of_all(store: Store, cards: str, number: int):
+    begin = begin_of(Week(2026, 46))
+    (job,) = submit(store, "wide")
+    attempt = replace(an_attempt(job, 1), opened_at=begin, backend="slurm", node="n1", node_gpus=cards, claims=())
+    with store.turn():
+        store._db.execute("update jobs set queued_at = 0")
+        store.open_attempt(attempt)
+        store.run_attempt(attempt)
+        store.end_attempt(attempt, Outcome(exit_code=0), begin + HOUR, None, Usage())
+
+    new, _ = reported(store, begin + 2 * HOUR)["weeks"]
+
+    assert sum(one["remote_gpu_hours"] for one in new["projects"]) == number
+
+
 def test_an_hour_that_lies_in_two_weeks_is_divided(store: Store, kolkata: None):
     begin = begin_of(Week(2026, 46))
     hour = int(begin // HOURS) * HOURS

@@ -167,6 +167,35 @@ def test_a_script_runs_there_as_large_as_it_asks(there: Afar) -> None:
     there.assert_nothing_is_left()
 
 
+@pytest.mark.parametrize(
+    ("lines", "had"),
+    [
+        ("--nodes=2 --gpus-per-node=1", {"0,+1"}),
+        ("--nodes=2 --gpus=3", {"0,1,+1", "0,+2"}),
+        ("--ntasks=3 --gpus-per-task=h200:1 --nodes=2", {"0,1,+1", "0,+2"}),
+        ("--nodes=1 --gres=gpu:h200:2", {"0,1"}),
+        ("--nodes=2", {""}),
+    ],
+)
+def test_the_cards_of_a_script_are_those_of_all_its_nodes(there: Afar, lines: str, had: set[str]) -> None:
+    world = there.world
+    there.daemon()
+    told = "scontrol show -d job $SLURM_JOB_ID | grep -o JOB_GRES=.*"
+    world.write("wide.sh", f"#!/bin/bash\n#SBATCH {lines}\n{told}\n{HOLD}\n")
+    job = there.add("-f", "wide.sh")
+    there.wait_until_up(job)
+    there.wait_until("running", job)
+    wait_until(lambda: there.attempt(job)["node_gpus"] in had, show=lambda: there.attempt(job), seconds=PATIENCE)
+    there.let_go()
+    [over] = there.wait_for(job)
+
+    cards = over["attempts_list"][0]["node_gpus"]
+    slurms = int(there.output(over).rpartition(":")[2].replace("JOB_GRES=(null)", "0"))
+    assert cards in had
+    assert sum(int(one) if one.startswith("+") else 1 for one in cards.split(",") if one) == slurms
+    there.assert_nothing_is_left()
+
+
 SEEN = (
     'echo "$SLURM_SUBMIT_DIR|$SLURM_JOB_NAME|$SLURM_NTASKS|$SLURM_JOB_NUM_NODES|$SLURM_GPUS_ON_NODE|'
     '$SLURM_CPUS_PER_TASK|$SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT|$SLURM_RESTART_COUNT"\n'

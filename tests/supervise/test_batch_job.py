@@ -140,6 +140,50 @@ def test_a_signal_is_a_word(world: World, number: signal.Signals, by: str) -> No
     assert not is_alive(int(one.wait_for("sleeper")))
 
 
+@pytest.mark.parametrize(("code", "by"), [(3, "outside"), (0, "")])
+def test_a_command_that_obeys_the_batch_system_before_we_hear_of_it_was_ended_by_that(
+    world: World, code: int, by: str
+) -> None:
+    one = BatchJob(world, f"trap 'exit {code}' TERM; echo $$ > here; while :; do sleep 0.05; done")
+    running = one.start()
+    command = int(one.wait_for("here"))
+
+    running.send_signal(signal.SIGSTOP)
+    running.send_signal(signal.SIGTERM)
+    os.kill(command, signal.SIGTERM)
+    wait_until(lambda: not is_alive(command))
+    running.send_signal(signal.SIGCONT)
+    status = running.wait(60)
+
+    assert (status, one.record["code"], one.record["by"]) == (code, code, by)
+
+
+TWO = {"SLURM_JOB_NUM_NODES": "2"}
+
+
+@pytest.mark.parametrize(
+    ("told", "cards"),
+    [
+        ({"SLURM_JOB_GPUS": "0,1"}, "0,1"),
+        ({"SLURM_JOB_GPUS": "0,1", "SLURM_JOB_NUM_NODES": "1", "SLURM_GPUS": "2"}, "0,1"),
+        ({"SLURM_JOB_GPUS": "0,1", "SLURM_JOB_NUM_NODES": "3"}, "0,1,+4"),
+        ({"SLURM_JOB_GPUS": "3", "SLURM_GPUS": "h200:5"} | TWO, "3,+4"),
+        ({"SLURM_JOB_GPUS": "3", "SLURM_GPUS_PER_TASK": "h200:1", "SLURM_NTASKS": "4"} | TWO, "3,+3"),
+        ({"SLURM_GPUS": "a100:1,h200:2"} | TWO, "+3"),
+        (TWO, ""),
+        ({"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS": "odd"} | TWO, "0,+1"),
+    ],
+)
+def test_its_cards_are_those_of_this_node_and_the_number_of_those_of_others(
+    world: World, told: dict[str, str], cards: str
+) -> None:
+    one = BatchJob(world, "true")
+
+    one.run(**told)
+
+    assert one.record.get("gpus", "") == cards
+
+
 def test_a_folder_is_prepared_once(world: World) -> None:
     one = BatchJob(world, "exit 2")
     one.run()

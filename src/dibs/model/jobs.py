@@ -330,7 +330,8 @@ class Attempt:
     folder: str
     backend: str = ""  # where it was handed to; empty: this machine
     node: str = ""  # the machine over there, once that is known
-    node_gpus: str = ""  # the cards that it was given there, as that machine counts them: `0,1`
+    # The cards that it was given there, as that machine counts them: `0,1`; `0,1,+6`: and six on other nodes.
+    node_gpus: str = ""
 
     @property
     def key(self) -> AttemptKey:

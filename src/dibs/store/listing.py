@@ -510,7 +510,7 @@ class Span:
     state: State
     cause: str | None
     node: str = ""  # the machine, where another system ran it
-    node_gpus: str = ""  # its cards there
+    node_gpus: str = ""  # its cards there: `0,1`; `0,1,+2` where it has two more on other nodes
     share: Fraction = Fraction(1)  # of each card
     usage: str = ""  # what was measured: `codec.read_usage` reads it
 
@@ -518,7 +518,9 @@ class Span:
     def gpu_count(self) -> float:
         """How much of GPUs it had: two cards are 2, an eighth of one is 0.125."""
         if self.node:
-            return float(len([one for one in self.node_gpus.split(",") if one]))
+            named = [one for one in self.node_gpus.split(",") if one]
+            more = [one for one in named if re.fullmatch(r"\+[0-9]{1,6}", one)]  # on other nodes
+            return float(len(named) - len(more) + sum(map(int, more)))
         return float(len(self.gpus) * self.share)
 
 

@@ -119,8 +119,32 @@ def _given(environment: Mapping[str, str], spec: Mapping[str, Any]) -> dict[str,
 
 
 def _cards(environment: Mapping[str, str]) -> str:
-    """Which cards this node gave us, as it counts them itself: in a container of ours they begin with 0 again."""
-    return environment.get("SLURM_JOB_GPUS") or environment.get("CUDA_VISIBLE_DEVICES") or ""
+    """Which cards this node gave us, as it counts them itself: in a container of ours they begin with 0 again.
+
+    `0,1,+4`: and so many more on the other nodes of the job, of which this one does not know the numbers.
+    """
+    here = environment.get("SLURM_JOB_GPUS") or environment.get("CUDA_VISIBLE_DEVICES") or ""
+    number = len([one for one in here.split(",") if one])
+    more = _cards_of_all_nodes(environment, number) - number
+    return ",".join(filter(None, (here, f"+{more}" if more > 0 else "")))
+
+
+def _cards_of_all_nodes(environment: Mapping[str, str], here: int) -> int:
+    """How many the job has where so many are on this node, from what it asked for."""
+    nodes = _count(environment.get("SLURM_JOB_NUM_NODES"))
+    if nodes < 2:
+        return here
+    if whole := _count(environment.get("SLURM_GPUS")):
+        return whole
+    if each := _count(environment.get("SLURM_GPUS_PER_TASK")):
+        return each * _count(environment.get("SLURM_NTASKS"))
+    return here * nodes  # all other options give each node the same
+
+
+def _count(text: str | None) -> int:
+    """`2`, `h200:2` and `a100:1,h200:2`; 0 where it is nothing of the kind."""
+    numbers = [one.rpartition(":")[2] for one in (text or "").split(",")]
+    return sum(int(one) if one.isdecimal() else 0 for one in numbers)
 
 
 def _number(environment: Mapping[str, str]) -> str:

@@ -141,7 +141,7 @@ class JobObject(_Asked):
     gpus: list[int]
     gpu_numbers: list[str]  # as people write them: `0`, or `0:1` for a part of a card
     node: str  # the machine of its last attempt, where another system ran it
-    node_gpus: str  # the cards that it had there, as that machine counts them: `0,1`
+    node_gpus: str  # the cards that it had there, as that machine counts them: `0,1`; `+6`: more on other nodes
     queued_at: Moment
     started_at: Moment | None
     ended_at: Moment | None
@@ -184,7 +184,7 @@ class AttemptObject(TypedDict):
     suspensions: list[SuspensionObject]
     backend_job: str  # its number there: `4711`, or `4711_3` in an array; empty: not known
     node: str  # the machine over there; empty: not known yet
-    node_gpus: str  # its cards there, as that machine counts them: `0,1`
+    node_gpus: str  # its cards there, as that machine counts them: `0,1`; `+6`: so many more on other nodes
     pid: int | None  # on this machine
     cpu_seconds: float | None
     max_rss_bytes: int | None

@@ -141,7 +141,12 @@ export function firstAfter(lane: readonly Bar[], moment: number): number {
 }
 
 function cards(item: Item): number {
-  return item.node ? item.node_gpus.split(",").filter(Boolean).length : item.gpus.length * item.share;
+  return item.node ? cardsThere(item.node_gpus) : item.gpus.length * item.share;
+}
+
+/** `0,1` are two; `0,1,+6` are eight, six of them on other nodes. */
+function cardsThere(text: string): number {
+  return text.split(",").filter(Boolean).reduce((sum, one) => sum + (one.startsWith("+") ? Number(one) : 1), 0);
 }
 
 /** What lasted until the answer was made is taken to last until the next one. */
