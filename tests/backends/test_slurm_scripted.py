@@ -1,6 +1,7 @@
 """What a Slurm says that nobody can be asked to be: commands that print what they are told."""
 
 import contextlib
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -112,6 +113,24 @@ def test_what_slurm_has_forgotten_is_looked_for_in_its_books_at_once(tmp_path: P
     assert (forgotten.cause, forgotten.reason) == (Cause.LOST, "Slurm does not know it any more")
     asked = (there / "asked").read_text().splitlines()
     assert [line for line in asked if line.startswith("sacct")] == ["sacct 41,43_2,44"]
+
+
+def test_a_controller_whose_clock_was_set_right_is_believed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    waits = {"JobID": "1", "Name": "dibs-q1-1.1", "State": "PENDING", "StartTime": f"{int(time.time()) + 7200}"}
+    backend = scripted(tmp_path / "there", [waits])
+
+    def starts_in(clock: int) -> float:
+        says = f"echo Configuration data as of $(($(date +%s) + {clock}))"
+        command_says(tmp_path / "there", "scontrol", says)
+        [seen] = observe(backend, str(tmp_path / "1"))
+        assert seen.expected_start is not None
+        return seen.expected_start - time.time()
+
+    wrong, soon = starts_in(3600), starts_in(0)
+    monkeypatch.setattr("dibs.backends.slurm.controller._CLOCK_COUNTS", 0.0)
+    right = starts_in(0)
+
+    assert [round(one / 600) for one in (wrong, soon, right)] == [6, 6, 12]
 
 
 def test_what_nobody_asked_about_is_told_and_taken_out_in_one_call(tmp_path: Path):

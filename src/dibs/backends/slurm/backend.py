@@ -287,7 +287,8 @@ class SlurmBackend:
             row = rows[ref]
             began, ended = times(row, seen.record, ahead)
             number = "" if row is None else row.address
-            found[ref] = replace(seen, number=number, began=began, ended=ended)
+            start = None if seen.expected_start is None else seen.expected_start - ahead
+            found[ref] = replace(seen, number=number, began=began, ended=ended, expected_start=start)
         return found
 
     def strays(self, mark: str) -> list[Identity]:
@@ -465,7 +466,7 @@ def _of(refs: Iterable[AttemptRef], rows: Mapping[Identity, SqueueRow]) -> dict[
 
 
 def _has_times(seen: Observed) -> bool:
-    return seen.phase is not Phase.QUEUED
+    return seen.phase is not Phase.QUEUED or seen.expected_start is not None
 
 
 def _whole(error: DibsError) -> str:

@@ -149,6 +149,7 @@ def _clean(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 _MOST_CANCELS = 200  # jobs in one call of scancel
+_CLOCK_COUNTS = 60.0  # seconds for which a look at the controller's clock is good
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,8 @@ class Controller:
         self._commands = commands
         self._config: Config | None = None
         self._pyxis: frozenset[str] | None = None
-        self._ahead: float | None = None
+        self._ahead = 0.0
+        self._told_at = -_CLOCK_COUNTS  # when it last told its time
 
     def version(self) -> str:
         """Empty where it does not tell."""
@@ -186,10 +188,10 @@ class Controller:
         return self._config
 
     def ahead(self) -> float:
-        """Seconds by which its clock was before ours when it was last asked about itself."""
-        if self._ahead is None:
+        """Seconds by which its clock is before ours. Asked again from time to time: either may be set right."""
+        if time.monotonic() - self._told_at >= _CLOCK_COUNTS:
             self._show_config()
-        return self._ahead or 0.0
+        return self._ahead
 
     def pyxis(self) -> frozenset[str]:
         """The options of pyxis that `srun` takes; none where the site has no pyxis. Asked once."""
@@ -278,7 +280,7 @@ class Controller:
 
     def _show_config(self) -> dict[str, str]:
         lines = self._ask("scontrol", ["show", "config"]).decode("utf-8", "replace").splitlines()
-        self._ahead = _ahead(lines, time.time())
+        self._ahead, self._told_at = _ahead(lines, time.time()), time.monotonic()
         return {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
 
     def _ask(self, command: str, arguments: Sequence[str]) -> bytes:
