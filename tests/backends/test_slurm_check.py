@@ -17,7 +17,7 @@ from dibs.backends.slurm.controller import Commands
 from dibs.backends.slurm.root_mark import forget_below
 from dibs.errors import BackendMissing, BackendRefused, BackendSilent
 from dibs.model.jobs import Cause, Wishes
-from stories.outside import World, wait_until
+from stories.outside import NOBODY, World, needs_root, wait_until
 
 GIB = 1024**3
 HOLD = "echo $SLURMD_NODENAME >> here; until test -e go; do sleep 0.05; done; exit 5"
@@ -97,6 +97,30 @@ def test_what_can_never_run_is_refused_in_one_sentence(
     assert sentence in refused.value.message and "\n" not in refused.value.message
     assert refused.value.message.startswith("cannot ")
     assert remedy in (refused.value.remedy or "")
+
+
+@needs_root
+def test_a_partition_that_is_closed_to_our_groups_is_refused(
+    site: Site, slurm: PrivateSlurm, tmp_path: Path
+) -> None:
+    """As somebody else: Slurm refuses nothing to the user that it runs as."""
+    slurm.ask("scontrol", "create", "partitionname=grouped", "nodes=n1", "allowgroups=mail")
+    program = shutil.which("sbatch")
+    words = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups {program}"
+    (tmp_path / "sbatch").write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    (tmp_path / "sbatch").chmod(0o755)
+    environment = {**slurm.environment, "PATH": f"{tmp_path}{os.pathsep}{slurm.environment['PATH']}"}
+    place = SlurmBackend(SlurmSettings(root=str(site.root)), Commands(environment))
+
+    with pytest.raises(BackendRefused) as refused:
+        place.check(_with(("partition", "grouped")))
+    answer = place.submit([site.submission("true", wanted=_with(("partition", "grouped")))])
+    open_one = place.check(_with(("partition", "gpu")))
+
+    message = "cannot run this on Slurm: the partition grouped is closed to your groups"
+    assert refused.value.message == message
+    assert [error.message for error in answer.refused.values()] == [message]
+    assert "would start" in open_one.sentence
 
 
 def test_a_time_limit_above_the_partitions_is_refused_though_slurm_would_take_it(

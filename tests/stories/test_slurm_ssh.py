@@ -14,7 +14,7 @@ import pytest
 from backends.private_slurm import PrivateSlurm
 from backends.private_sshd import PrivateSshd
 from stories.on_slurm import PATIENCE, Afar, afar
-from stories.outside import World
+from stories.outside import World, wait_until
 
 _COVERS = (
     subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True).returncode == 0
@@ -118,3 +118,58 @@ def test_what_an_attempt_saves_is_there_for_the_next_and_its_output_in_the_file_
     assert sorted(path.name for path in saved.iterdir()) == ["big", "deep", "last", "sum"]
     assert "2 complete; best loss 1" in sweep.stderr, sweep
     there.assert_nothing_is_left()
+
+
+def test_a_job_that_waits_there_is_held_and_released_there(there: Afar) -> None:
+    there.daemon()
+    there.slurm.ask("scontrol", "update", "partitionname=gpu", "state=down")
+    held = there.add("-n", "0", "--", "echo ran >> ran")
+    array = there.add("-n", "0", "--array", "1-2", "--", "echo element >> ran")
+    jobs = (held, array, array + 1)
+    wait_until(lambda: len(there.squeue()) == 3, show=there.squeue, seconds=PATIENCE)
+    there.wait_until("submitted", *jobs)
+
+    def reasons() -> list[str]:
+        return sorted(there.slurm.ask("squeue", "-h", "-r", "-o", "%r").split())
+
+    hold = there.world.dibs("hold", str(held), str(array))
+    wait_until(lambda: reasons().count("JobHeldUser") == 2, show=reasons, seconds=PATIENCE)
+    why = wait_until(
+        lambda: next(
+            (said for said in [there.world.dibs("why", str(held)).stdout] if "is held at Slurm" in said), ""
+        ),
+        seconds=PATIENCE,
+    )
+    there.slurm.ask("scontrol", "update", "partitionname=gpu", "state=up")
+    [other] = there.wait_for(array + 1)
+    still = reasons()
+    release = there.world.dibs("release", str(held), str(array))
+    over = there.wait_for(*jobs)
+
+    assert (hold.status, release.status) == (0, 0), (hold, release)
+    assert "held by its owner" in why
+    assert (other["state"], still) == ("succeeded", ["JobHeldUser"] * 2)
+    assert {one["state"] for one in over} == {"succeeded"}
+    assert sorted(there.world.read("ran").split()) == ["element", "element", "ran"]
+    there.assert_nothing_is_left()
+
+
+def test_one_that_is_held_there_can_be_killed(there: Afar) -> None:
+    there.daemon()
+    there.slurm.ask("scontrol", "update", "partitionname=gpu", "state=down")
+    job = there.add("-n", "0", "--", "echo ran >> ran")
+    wait_until(lambda: len(there.squeue()) == 1, show=there.squeue, seconds=PATIENCE)
+    there.world.dibs("hold", str(job))
+    wait_until(
+        lambda: there.slurm.ask("squeue", "-h", "-o", "%r").split() == ["JobHeldUser"],
+        show=there.squeue,
+        seconds=PATIENCE,
+    )
+
+    killed = there.world.dibs("kill", str(job))
+    [over] = there.wait_for(job)
+    there.slurm.ask("scontrol", "update", "partitionname=gpu", "state=up")
+
+    assert (killed.status, over["state"]) == (0, "cancelled")
+    there.assert_nothing_is_left()
+    assert not (there.world.folder / "ran").exists()
