@@ -47,7 +47,6 @@ def test_an_array_above_the_limit_of_its_account_runs_in_parts(there: Afar, slur
     [
         ("MaxSubmitJobsPerUser=3", "jobs submitted (QOSMaxSubmitJobPerUserLimit)"),
         ("MaxSubmitJobsPerAccount=3", "jobs submitted (MaxSubmitJobsPerAccount)"),
-        ("GrpSubmitJobs=3", "jobs submitted (QOSGrpSubmitJobsLimit)"),
     ],
 )
 def test_an_array_above_the_limit_of_a_qos_runs_in_parts_beside_jobs_without_it(

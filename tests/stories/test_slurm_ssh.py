@@ -84,6 +84,8 @@ with dibs.Executor(on="slurm", num_gpus=0) as pool:
 
 
 SAVES = """\
+#!/bin/bash
+#SBATCH --time=00:01:01 --signal=B:USR1@58
 cd "$DIBS_CHECKPOINT_DIR" || exit 9
 if test -e sum; then sha256sum --check --status sum && stat -c %Y last && cat deep/er/state; exit; fi
 save() {
@@ -101,7 +103,8 @@ def test_what_an_attempt_saves_is_there_for_the_next_and_its_output_in_the_file_
 ) -> None:
     there.daemon()
     named = there.world.state / "out/of job %j"
-    job = there.add("-t", "61s", "--checkpoint-signal", "USR1@58", "-o", str(named), "--", SAVES)
+    there.world.write("saves.sh", SAVES)
+    job = there.add("-o", str(named), "-f", "saves.sh")
     sweep = there.world.dibs(
         *("sweep", 'echo loss={x} >> "$DIBS_METRICS"', "-p", "x", "1", "2", "-n", "0", "--on", "slurm"),
         *("--metric", "loss", "--wait"),
