@@ -98,6 +98,77 @@ def test_a_sheet_shows_the_keys_of_the_view_and_those_of_every_view(page: Page, 
     expect(sheet).to_have_count(0)
 
 
+class Finger:
+    """One finger on the glass, by the browser's own input: what it touches decides whether it scrolls or drags."""
+
+    def __init__(self, page: Page) -> None:
+        self._session = page.context.new_cdp_session(page)
+
+    def _send(self, kind: str, *points: tuple[float, float]) -> None:
+        touches = [{"x": x, "y": y} for x, y in points]
+        self._session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touches})
+
+    def draw(self, *points: tuple[float, float]) -> None:
+        """Down at the first point and along the others; it stays there."""
+        for number, (x, y) in enumerate(points):
+            if not number:
+                self._send("touchStart", (x, y))
+                continue
+            before = points[number - 1]
+            for part in (0.25, 0.5, 0.75, 1):
+                self._send("touchMove", (before[0] + part * (x - before[0]), before[1] + part * (y - before[1])))
+
+    def lift(self) -> None:
+        self._send("touchEnd")
+
+
+def test_a_finger_drags_a_job_by_its_handle_and_scrolls_the_table_by_its_rows(
+    site: Site, browser: Browser, daemon: DaemonProcess, jobs: list[int]
+):
+    daemon.post("/v1/jobs/act", {"action": "release", "ids": jobs})
+    more = daemon.add(*({"command": "true", "name": f"more-{number}"} for number in range(20)))
+    with visit(site, browser, viewport=NARROW, has_touch=True, is_mobile=True) as (page, _):
+        go(page, site, "jobs?order=turn")
+        rows = page.locator(".job-rows .job-row")
+        order = page.locator(".job-rows .job-row a")
+        expect(rows.first).to_contain_text("tiles")
+        finger = Finger(page)
+        first, second, other = map(str, jobs)
+
+        def middle(place: int, part: float = 0.5) -> float:
+            box = rows.nth(place).bounding_box()
+            assert box
+            return float(box["y"] + part * box["height"])
+
+        grip = rows.nth(2).locator(".job-grip").bounding_box()
+        assert grip and min(grip["width"], grip["height"]) >= 44
+        x = grip["x"] + grip["width"] / 2
+        finger.draw((x, middle(2)), (x, middle(0, 0.2)))
+        expect(rows.first).to_have_class(re.compile("is-over-before"))
+        finger.lift()
+        expect(order.nth(0)).to_have_text(other)
+        expect(order.nth(1)).to_have_text(first)
+        finger.draw((x, middle(0)), (x, middle(1, 0.8)))
+        finger.lift()
+        expect(order.nth(0)).to_have_text(first)
+        expect(order.nth(1)).to_have_text(other)
+        expect(order.nth(2)).to_have_text(second)
+
+        place = page.locator(".job-scroll")
+        finger.draw((150, middle(5)), (150, middle(1)))
+        finger.lift()
+        expect(page.locator(".is-over-before, .is-over-behind")).to_have_count(0)
+        assert place.evaluate("one => one.scrollTop") > 50
+        expect(page).to_have_url(re.compile("#/jobs"))
+        assert [job["id"] for job in daemon.get("/v1/jobs?state=queued&order=turn")["jobs"]][:3] == [
+            int(first),
+            int(other),
+            int(second),
+        ]
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": list(range(more, more + 20))})
+    daemon.call("PATCH", f"/v1/jobs/{other}", {"behind": int(second)})
+
+
 def test_a_finger_opens_whole_rows_chooses_and_moves_a_job(
     site: Site, browser: Browser, daemon: DaemonProcess, jobs: list[int]
 ):
@@ -142,5 +213,6 @@ def test_a_finger_opens_whole_rows_chooses_and_moves_a_job(
         expect(order).to_have_text([other, first, second])
         row = page.locator(".job-rows .job-row").last.bounding_box()
         assert row
-        page.touchscreen.tap(row["x"] + row["width"] - 8, row["y"] + row["height"] / 2)
+        # Beside the handle at its end.
+        page.touchscreen.tap(row["x"] + row["width"] - 60, row["y"] + row["height"] / 2)
         expect(page).to_have_url(site.at(f"job/{jobs[1]}"))

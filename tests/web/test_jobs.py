@@ -185,6 +185,70 @@ def test_a_job_is_dragged_before_and_behind_the_next_row_and_to_the_end(
     wait_until(lambda: turn(daemon) == [second, third, first], show=lambda: turn(daemon))
 
 
+def test_a_job_is_dragged_above_a_more_urgent_one_only_after_the_change_was_told(
+    page: Page, site: Site, daemon: DaemonProcess, waiting: list[int]
+):
+    first, second, third = waiting
+    daemon.call("PATCH", f"/v1/jobs/{first}", {"priority": 5})
+    go(page, site, "jobs?state=queued&order=turn")
+    expect(rows(page)).to_have_count(3)
+    row = rows(page).filter(has_text="wait-2")
+    dialog = page.get_by_role("dialog")
+
+    row.drag_to(rows(page).filter(has_text="wait-0"), target_position={"x": 300, "y": 5})
+    expect(dialog).to_contain_text("its priority becomes 5 instead of 0")
+    dialog.get_by_role("button", name="Cancel").click()
+    assert (turn(daemon), daemon.job(third)["priority"]) == ([first, second, third], 0)
+    row.drag_to(rows(page).filter(has_text="wait-0"), target_position={"x": 300, "y": 5})
+    dialog.get_by_role("button", name="Move").click()
+
+    wait_until(lambda: turn(daemon) == [third, first, second], show=lambda: turn(daemon))
+    assert daemon.job(third)["priority"] == 5
+
+
+def test_a_drag_is_given_up_with_escape_and_a_click_still_opens_the_job(
+    page: Page, site: Site, daemon: DaemonProcess, waiting: list[int]
+):
+    first, second, third = waiting
+    go(page, site, "jobs?state=queued&order=turn")
+    expect(rows(page)).to_have_count(3)
+    boxes = [row.bounding_box() for row in rows(page).all()]
+    assert boxes[0] and boxes[2]
+
+    page.mouse.move(boxes[0]["x"] + 300, boxes[0]["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(boxes[2]["x"] + 300, boxes[2]["y"] + 30, steps=4)
+    expect(rows(page).nth(2)).to_have_class(re.compile("is-over-behind"))
+    page.keyboard.press("Escape")
+    expect(page.locator(".is-over-behind")).to_have_count(0)
+    page.mouse.up()
+    page.wait_for_timeout(300)
+
+    expect(page).to_have_url(re.compile("#/jobs"))
+    assert turn(daemon) == [first, second, third]
+    page.mouse.click(boxes[0]["x"] + 300, boxes[0]["y"] + 10)
+    expect(page).to_have_url(site.at(f"job/{first}"))
+
+
+def test_a_drag_to_the_edge_scrolls_to_places_that_were_not_in_sight(
+    page: Page, site: Site, daemon: DaemonProcess, waiting: list[int]
+):
+    more = daemon.add(*({"command": "true", "name": f"more-{number}"} for number in range(60)))
+    go(page, site, "jobs?state=queued&order=turn")
+    expect(rows(page).first).to_contain_text("wait-0")
+    place = page.locator(".job-scroll").bounding_box()
+    assert place
+
+    page.mouse.move(place["x"] + 300, place["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(place["x"] + 300, place["y"] + place["height"] - 4, steps=4)
+    expect(rows(page).filter(has_text="more-59")).to_have_class(re.compile("is-over-behind"))
+    page.mouse.up()
+
+    wait_until(lambda: turn(daemon)[-1] == waiting[0], show=lambda: turn(daemon))
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": list(range(more, more + 60))})
+
+
 def test_a_job_is_moved_by_keys_and_buttons_and_a_change_of_its_priority_is_asked_for(
     page: Page, site: Site, daemon: DaemonProcess, waiting: list[int]
 ):

@@ -1,12 +1,8 @@
-import { useState } from "preact/hooks";
-import { get } from "../../api/client";
 import type { Job } from "../../api/types";
 import { go, to } from "../../router";
-import { isReadOnly } from "../../state/session";
-import { sayError } from "../../state/toasts";
 import type { Column } from "./columns";
-import { moveBetween, type Side } from "./moving";
-import type { JobPages } from "./pages";
+import { dragged } from "./dragging";
+import type { Side } from "./moving";
 import { isChosen } from "./selection";
 
 interface Props {
@@ -16,47 +12,36 @@ interface Props {
   job: Job | undefined; // not read yet
   columns: Column[];
   isCurrent: boolean;
-  isInTurn: boolean; // it can be moved
-  pages: JobPages;
+  over: Side | null; // where a job that is dragged would go
+  drag: ((event: PointerEvent, id: number) => void) | null; // null: jobs cannot be moved
   pick: (place: number, job: Job, isRange: boolean) => void;
 }
 
-const KIND = "application/x-dibs-job";
-
-export function Row({ place: number, top, height, job, columns, isCurrent, isInTurn, pages, pick }: Props) {
+export function Row({ place: number, top, height, job, columns, isCurrent, over, drag, pick }: Props) {
   const style = { transform: `translateY(${top}px)`, height: `${height}px` };
-  const [over, setOver] = useState<Side | null>(null); // where a job that is dragged would go
   if (!job) return <BlankRow number={number} style={style} columns={columns} />;
-  const isDraggable = isInTurn && !isReadOnly.value && job.state === "queued";
-  const drop = async (event: DragEvent) => {
-    const side = sideOf(event);
-    setOver(null);
-    const id = Number(event.dataTransfer?.getData(KIND));
-    const moved = await movedJob(pages, id);
-    if (moved) await moveBetween(pages, moved, side, job, pages.row(side === "before" ? number - 1 : number + 1));
-  };
-  const accept = (event: DragEvent) => {
-    if (!isDraggable || !event.dataTransfer?.types.includes(KIND)) return;
-    event.preventDefault();
-    setOver(sideOf(event));
-  };
+  const isMovable = drag !== null && job.state === "queued";
   const isPicked = isChosen(job.id);
+  const isDragged = dragged.value?.id === job.id;
   const classes = ["job-row", isCurrent && "is-current", over && `is-over-${over}`, isPicked && "is-chosen"];
+  if (isMovable) classes.push("is-movable", isDragged && "is-dragged");
+  const press = (event: PointerEvent) => {
+    const target = event.target as Element;
+    const isMeant = event.pointerType === "mouse" ? event.button === 0 && !target.closest("label") : target.closest(".job-grip");
+    if (isMovable && isMeant) drag(event, job.id);
+  };
   return (
     <div
       class={classes.filter(Boolean).join(" ")}
       role="row"
       aria-rowindex={number + 2}
       style={style}
-      draggable={isDraggable}
       onClick={(event) => {
-        const isControl = (event.target as Element).closest("a, label") !== null;
+        const isControl = (event.target as Element).closest("a, label, .job-grip") !== null;
         if (!isControl && !getSelection()?.toString()) go(`job/${job.id}`);
       }}
-      onDragStart={(event) => event.dataTransfer?.setData(KIND, String(job.id))}
-      onDragOver={accept}
-      onDragLeave={() => setOver(null)}
-      onDrop={(event) => void drop(event)}
+      onPointerDown={press}
+      onDragStart={(event) => isMovable && event.preventDefault()} // the browser's own drag, of a link
     >
       <span role="cell">
         <label class="job-pick">
@@ -75,6 +60,7 @@ export function Row({ place: number, top, height, job, columns, isCurrent, isInT
       {columns.map((column) => (
         <Cell key={column.key} column={column} job={job} />
       ))}
+      {isMovable && <span class="job-grip" aria-hidden="true" />}
     </div>
   );
 }
@@ -104,17 +90,4 @@ function BlankRow({ number, style, columns }: { number: number; style: Record<st
       ))}
     </div>
   );
-}
-
-/** The half of the row that the pointer is on. */
-function sideOf(event: DragEvent): Side {
-  const { top, height } = (event.currentTarget as HTMLElement).getBoundingClientRect();
-  return event.clientY < top + height / 2 ? "before" : "behind";
-}
-
-/** The job that is dragged; it may have been scrolled out of sight meanwhile. */
-async function movedJob(pages: JobPages, id: number): Promise<Job | null> {
-  const place = id ? pages.placeOf(id) : null;
-  if (place !== null) return pages.row(place) ?? null;
-  return id ? get<Job>(`v1/jobs/${id}`).catch((error: unknown) => (sayError(error), null)) : null;
 }

@@ -7,6 +7,7 @@ import { isReadOnly } from "../../state/session";
 import { say, sayError } from "../../state/toasts";
 import { useVirtual } from "../../state/virtual";
 import { count } from "../../words";
+import { dragged, follow } from "./dragging";
 import { moveTo, type Target } from "./moving";
 import { NUMBER, type Column } from "./columns";
 import { Head } from "./Head";
@@ -88,6 +89,7 @@ export function Table({ name, pages, columns, isCompact, order, sort, isInTurn, 
     anchor.current = { id: job.id, place };
   }, []);
 
+  const isMovable = isInTurn && !isReadOnly.value;
   useEffect(() => {
     const job = () => pages.row(current.current.place);
     const pickCurrent = (isRange: boolean) => {
@@ -116,16 +118,21 @@ export function Table({ name, pages, columns, isCompact, order, sort, isInTurn, 
       { keys: "x", does: "choose the job", run: () => pickCurrent(false) },
       { keys: "X", does: "choose all from the last chosen one to this", run: () => pickCurrent(true) },
       { keys: "/", does: "search", run: () => search.current?.focus() },
-      ...(isInTurn && !isReadOnly.value ? moves : []),
+      ...(isMovable ? moves : []),
     ]);
   }, []);
 
+  const over = dragged.value;
+  const drag = isMovable
+    ? (event: PointerEvent, id: number) => follow(event, id, scroller.current!, isCompact ? COMPACT_HEIGHT : HEIGHT, pages)
+    : null;
   const arrived = pages.arrived.value;
   const pickWidth = window.matchMedia("(max-width: 640px)").matches ? PICK_BY_FINGER : PICK;
   const width = isCompact ? 0 : PADDING + pickWidth + [NUMBER, ...columns].reduce((sum, column) => sum + column.least + GAP, 0);
+  const classes = ["job-table", isCompact && "is-compact", isMovable && "has-grips"];
   const layout = { "--columns": gridOf(columns, pickWidth), "--least": `${width}px` };
   return (
-    <div class={isCompact ? "job-table is-compact" : "job-table"} role="table" aria-label="jobs" aria-rowcount={total + 1} style={layout}>
+    <div class={classes.filter(Boolean).join(" ")} role="table" aria-label="jobs" aria-rowcount={total + 1} style={layout}>
       {!isCompact && <Head place={head} pages={pages} columns={columns} order={order} sort={sort} />}
       {arrived > 0 && (
         <button
@@ -159,8 +166,8 @@ export function Table({ name, pages, columns, isCompact, order, sort, isInTurn, 
               job={pages.row(item.index)}
               columns={columns}
               isCurrent={item.index === current.current.place}
-              isInTurn={isInTurn}
-              pages={pages}
+              over={over?.place === item.index ? over.side : null}
+              drag={drag}
               pick={pick}
             />
           ))}
