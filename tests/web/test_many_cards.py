@@ -76,6 +76,27 @@ def test_16_cards_and_40_jobs_fit_a_laptops_screen(page: Page, site: Site, jobs:
     assert max(heights) - min(heights) <= 1, "a packed card stretches its row"
 
 
+@pytest.mark.parametrize("width", [1440, 1280, 390])
+def test_a_long_reason_is_cut_off_and_leaves_the_buttons_their_place(
+    site: Site, browser: Browser, daemon: DaemonProcess, jobs: dict[str, int], width: int
+):
+    card = daemon.get("/v1/gpus")["gpus"][CARDS - 2]["key"]
+    why = "a loud fan, and more to say of it " * 6
+    daemon.post("/v1/gpus/act", {"action": "drain", "gpus": [card], "why": why})
+    with visit(site, browser, viewport={"width": width, "height": 800}) as (page, _):
+        go(page, site, "now")
+        row = card_rows(page).nth(CARDS - 2)
+        expect(row).to_contain_text("a loud fan")
+        expect(row.locator(".badge")).to_have_text("drained")
+
+        panel = page.get_by_role("region", name="GPUs").bounding_box()
+        ends = card_rows(page).evaluate_all("all => all.map(one => one.getBoundingClientRect().right)")
+
+        assert panel and max(ends) <= panel["x"] + panel["width"]
+        assert fits(page)["content"] <= fits(page)["window"]
+    daemon.post("/v1/gpus/act", {"action": "undrain", "gpus": [card]})
+
+
 def test_a_row_tells_the_use_of_its_card_and_who_has_which_part_of_it(
     page: Page, site: Site, jobs: dict[str, int]
 ):

@@ -115,6 +115,21 @@ def test_each_holder_of_a_card_leads_to_its_own_job(page: Page, site: Site, daem
     daemon.post("/v1/jobs/act", {"action": "kill", "ids": [first + place for place in range(4)]})
 
 
+def test_two_holders_of_a_card_have_a_line_each_that_leads_to_their_own_job(
+    page: Page, site: Site, daemon: DaemonProcess
+):
+    task = {"command": "sleep 600", "name": "halves", "share": "1/2", "only": ["1"]}
+    first = daemon.add(*({**task, "array": {"task": number}} for number in (1, 2)))
+    go(page, site, "now")
+
+    holders = gpu(page, 1).locator(".holders a")
+
+    expect(holders).to_have_text([f"job {first}_{number} (halves)" for number in (1, 2)])
+    for place in range(2):
+        expect(holders.nth(place)).to_have_attribute("href", f"#/job/{first + place}")
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [first, first + 1]})
+
+
 def test_the_queue_is_paused_and_goes_on(page: Page, site: Site, daemon: DaemonProcess):
     daemon.add("true")  # a queue that was never used has no button
     go(page, site, "now")

@@ -72,14 +72,16 @@ function CardRow({ gpu, past, refresh }: { gpu: Gpu; past: Past | undefined; ref
       <td class={isHot ? "card-number card-heat is-hot" : "card-number card-heat"}>{whole(gpu.temperature_celsius)}</td>
       <td class="card-number card-power">{whole(gpu.power_watts)}</td>
       <td class="card-parts">
-        {!USUAL.includes(gpu.state) && <span class={`badge gpu-${gpu.state}`}>{gpu.state}</span>}
-        {gpu.holders.length || gpu.processes.some((one) => one.is_foreign) ? (
-          <Parts gpu={gpu} />
-        ) : (
-          <span class="faint card-why" title={gpu.remedy ? `${gpu.why}; ${gpu.remedy}` : gpu.why}>
-            {gpu.why || (gpu.slots ? gpu.state : "not in the pool")}
-          </span>
-        )}
+        <div>
+          {!USUAL.includes(gpu.state) && <span class={`badge gpu-${gpu.state}`}>{gpu.state}</span>}
+          {gpu.holders.length || gpu.processes.some((one) => one.is_foreign) ? (
+            <Parts gpu={gpu} />
+          ) : (
+            <span class="faint card-why" title={gpu.remedy ? `${gpu.why}; ${gpu.remedy}` : gpu.why}>
+              {gpu.why || (gpu.slots ? gpu.state : "not in the pool")}
+            </span>
+          )}
+        </div>
       </td>
       {!isReadOnly.value && <td class="card-act">{gpu.slots > 0 && <Drain gpu={gpu} refresh={refresh} isQuiet />}</td>}
     </tr>
