@@ -3,7 +3,7 @@
 import pytest
 
 from dibs.model.jobs import ArrayTask, JobId, Wishes
-from dibs.policy.schedule import impossible, schedule, waits_for_turn
+from dibs.policy.schedule import impossible, schedule, waits_for_turn, wish_in_the_way
 from policy.builders import GIB, a_job, a_machine, placed
 
 CARDS = ["NVIDIA H200", "NVIDIA A100-SXM4-80GB", "NVIDIA H200"]
@@ -66,6 +66,25 @@ def test_what_this_machine_does_not_have_is_refused(wishes, why):
     found = impossible(wishes, pool, cpus=8, mem=64 * GIB)
 
     assert found == why
+
+
+@pytest.mark.parametrize(
+    ("wishes", "key"),
+    [
+        (Wishes(gpu_type="b300"), "gpu_type"),
+        (Wishes(gpu_type="h200", num_gpus=3), "gpu_type"),
+        (Wishes(num_gpus=4, prefer=("1",)), "num_gpus"),
+        (Wishes(only=("7",)), "only"),
+        (Wishes(vram=200 * GIB), "vram_bytes"),
+        (Wishes(cpus=9), "cpus"),
+        (Wishes(num_gpus=0, mem=65 * GIB), "mem_bytes"),
+        (Wishes(cpus=9, mem=65 * GIB), ""),
+    ],
+)
+def test_the_wish_that_makes_a_job_impossible_is_named_where_it_is_a_single_one(wishes, key):
+    pool = a_machine(gpus=3, names=CARDS, memory=80 * GIB).pool
+
+    assert wish_in_the_way(wishes, pool, cpus=8, mem=64 * GIB) == key
 
 
 def test_a_type_that_no_group_has_is_refused():

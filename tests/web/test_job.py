@@ -76,7 +76,7 @@ def test_a_waiting_job_tells_its_reason_is_held_released_and_edited(page: Page, 
     page.get_by_role("button", name="Edit", exact=True).click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name", exact=True).fill("narrow")
-    dialog.get_by_label("GPUs 0 for none").fill("1")
+    dialog.get_by_label("GPUs", exact=True).fill("1")
     dialog.get_by_role("button", name="Save").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("narrow")
     page.get_by_role("button", name="Release").click()
@@ -94,11 +94,45 @@ def test_a_change_that_is_refused_is_told_in_the_dialog(
 
     page.get_by_role("button", name="Edit", exact=True).click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("GPUs 0 for none").fill("99")
+    dialog.get_by_label("GPUs", exact=True).fill("99")
     dialog.get_by_role("button", name="Save").click()
 
     expect(dialog.get_by_role("alert")).to_contain_text("99 GPUs")
-    expect(dialog.get_by_label("GPUs 0 for none")).to_have_value("99")
+    expect(dialog.get_by_label("GPUs", exact=True)).to_have_value("99")
+    expect(dialog.get_by_label("GPUs", exact=True)).to_be_focused()
+    expect(dialog.get_by_label("GPUs", exact=True)).to_have_accessible_description(re.compile("99 GPUs"))
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
+
+
+def test_each_change_that_cannot_be_read_is_told_beside_its_field_and_nothing_typed_is_lost(
+    page: Page, site: Site, daemon: DaemonProcess
+):
+    number = daemon.add({"command": "true", "name": "edited", "hold": True})
+    go(page, site, f"job/{number}")
+    page.get_by_role("button", name="Edit", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    typed = {"Command": " ", "Name": "kept", "Priority": "soon", "Time limit": "a while"}
+    for label, text in typed.items():
+        dialog.get_by_label(label, exact=True).fill(text)
+    dialog.get_by_role("button", name="Save").click()
+
+    expect(dialog.get_by_label("Command", exact=True)).to_be_focused()
+    expect(dialog.get_by_label("Command", exact=True)).to_have_accessible_description("A job needs one.")
+    expect(dialog.get_by_label("Priority", exact=True)).to_have_accessible_description(re.compile("whole number"))
+    expect(dialog.get_by_label("Time limit", exact=True)).to_have_accessible_description(re.compile("2h"))
+    expect(dialog.get_by_label("Name", exact=True)).to_have_attribute("aria-invalid", "false")
+    page.mouse.click(4, 400)  # beside the dialog
+    for label, text in typed.items():
+        expect(dialog.get_by_label(label, exact=True)).to_have_value(text)
+    dialog.get_by_label("Command", exact=True).fill("false")
+    expect(dialog.get_by_label("Command", exact=True)).to_have_attribute("aria-invalid", "false")
+    dialog.get_by_label("Priority", exact=True).fill("4")
+    dialog.get_by_label("Time limit", exact=True).fill("2h")
+    dialog.get_by_role("button", name="Save").click()
+
+    expect(dialog).to_have_count(0)
+    wanted = {"command": "false", "name": "kept", "priority": 4, "time_limit_seconds": 7200}
+    assert {key: daemon.job(number)[key] for key in wanted} == wanted
     daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
 
 

@@ -1,5 +1,7 @@
 """Submit: a form with the wishes."""
 
+import re
+
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
@@ -85,14 +87,36 @@ def test_an_image_is_asked_for_in_the_form(page: Page, form: Locator, daemon: Da
     assert daemon.get("/v1/jobs")["total"] == before
 
 
-def test_what_the_daemon_refuses_is_said_in_its_words(page: Page, form: Locator, watch: Watch):
+@pytest.mark.parametrize(
+    ("label", "text", "sentence"),
+    [
+        ("GPUs", "9", "9 GPUs"),
+        ("Only these GPUs", "77", "GPU 77"),
+        ("GPU model", "a100", "a100"),
+        ("After", "9999", "cannot find"),
+        ("Metrics in the output", "(", "cannot use the expression"),
+    ],
+)
+def test_what_the_daemon_refuses_is_said_in_its_words_beside_the_field(
+    page: Page, form: Locator, watch: Watch, label: str, text: str, sentence: str
+):
     watch.forgive("4[0-9][0-9]")
     form.get_by_label("Commands").fill("true")
-    form.get_by_label("GPUs", exact=True).fill("9")
+    form.get_by_label("Priority").fill("3")
+    form.get_by_text("More wishes").click()
+    field = form.get_by_label(label, exact=True)
+    field.fill(text)
 
     form.get_by_role("button", name="Add", exact=True).click()
 
-    expect(form.get_by_role("alert")).to_contain_text("9 GPUs")
+    expect(form.get_by_role("alert")).to_contain_text(sentence)
+    expect(field).to_be_focused()
+    expect(field).to_have_accessible_description(re.compile(sentence))
+    expect(field).to_have_value(text)
+    expect(form.get_by_label("Commands")).to_have_value("true")
+    expect(form.get_by_label("Priority")).to_have_value("3")
+    field.fill("")
+    expect(field).to_have_attribute("aria-invalid", "false")
 
 
 def test_nothing_to_add_is_said(form: Locator):

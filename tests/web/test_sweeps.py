@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
-from web.browsing import NARROW, PLACE, Site, each_view, findings, fits, go, visit
+from web.browsing import NARROW, PLACE, Site, Watch, each_view, findings, fits, go, visit
 from web.sweeping import BOWL, LOSS, begin, finish, span, sweep, values
 
 PHONE = {"width": 360, "height": 800}
@@ -235,6 +235,27 @@ def test_a_finished_search_goes_on_with_more_samples(page: Page, site: Site, dae
 
     expect(page.locator(".sweep-facts")).to_contain_text("5 of 5")
     expect(rows(page)).to_have_count(5)
+
+
+def test_more_samples_that_are_refused_are_told_in_the_dialog_beside_the_field(
+    page: Page, site: Site, watch: Watch, daemon: DaemonProcess
+):
+    watch.forgive("4[0-9][0-9]")
+    number = begin(
+        daemon, BOWL.replace("{layers}", "1"), span("lr", 1e-4, 1, "log"), method="random", samples=2, metrics=LOSS
+    )
+    finish(daemon, number)
+    go(page, site, f"sweeps/{number}")
+    page.get_by_role("button", name="More samples").click()
+    dialog = page.get_by_role("dialog")
+    field = dialog.get_by_label("Samples in all")
+    for text, sentence in (("many", "whole number"), ("1", "from 3")):
+        field.fill(text)
+        dialog.get_by_role("button", name="Go on").click()
+        expect(field).to_be_focused()
+        expect(field).to_have_attribute("aria-invalid", "true")
+        expect(field).to_have_accessible_description(re.compile(sentence))
+        expect(field).to_have_value(text)
 
 
 def test_an_adaptive_search_shows_which_parameter_matters(page: Page, site: Site, daemon: DaemonProcess):

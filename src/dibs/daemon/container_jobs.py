@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dibs.dataclass import dataclass
 from dibs.engine.engine import Engine
 from dibs.engine.queue.queue import AddCall, Queue
-from dibs.errors import BadInput
+from dibs.errors import BadInput, about
 from dibs.model.gpus import Claim
 from dibs.model.jobs import Dependency, JobId, Request, folder_of_call
 from dibs.worker_thread import run_in_thread
@@ -77,8 +77,9 @@ class ContainerJobs:
                 path = image_path(request.image, request.workdir) if request.image else ""
                 found[kind] = (replace(request, image=path), None)
                 continue
-            new = admitted(request, environment, default_engine=self.default_engine, cards=self._cards())
-            found[kind] = (new, missing_image(new, environment) if new.image else None)
+            with about("image"):
+                new = admitted(request, environment, default_engine=self.default_engine, cards=self._cards())
+                found[kind] = (new, missing_image(new, environment) if new.image else None)
         return found
 
     def _cards(self) -> list[Claim]:

@@ -51,7 +51,7 @@ from dibs.model.records import Consequences, GpusAstray
 from dibs.model.suspensions import Suspension, too_much_to_move
 from dibs.policy.outcomes import Limits
 from dibs.policy.preemption import learned_speed
-from dibs.policy.schedule import exceeds_machine, impossible
+from dibs.policy.schedule import exceeds_machine, impossible, wish_in_the_way
 from dibs.policy.snapshot import MoveSpeed, Snapshot
 from dibs.store.codec import class_of
 from dibs.store.recorder import Recorder
@@ -238,6 +238,16 @@ class Engine:
             return ""
         machine = self.limits.machine
         return impossible(request.wishes, self.cards.pool, machine.cpus, machine.memory, self.cards.rules.min_free)
+
+    def wish_to_change(self, request: Request) -> str:
+        """The key of the one wish because of which a job could never run; empty where it is not one alone."""
+        if request.on:
+            is_known = self.remote is not None and self.remote.knows(request.on)
+            return "image" if is_known else "on"
+        machine = self.limits.machine
+        return wish_in_the_way(
+            request.wishes, self.cards.pool, machine.cpus, machine.memory, self.cards.rules.min_free
+        )
 
     def remedy_for(self, request: Request) -> str:
         """What to try with a job that could never run here."""

@@ -3,7 +3,9 @@
 import bisect
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
+from typing import Any
 
 from dibs.model.gpus import Gpu, Pool
 from dibs.model.jobs import ArrayTask, Job, JobId, Reason, Request, Wishes
@@ -154,6 +156,28 @@ def impossible(
     if len(roomy) < wishes.num_gpus:
         return _no_memory(wishes, len(roomy), gpus)
     return exceeds_min_free(wishes.num_gpus, pool, keep_free)
+
+
+# The key of each wish in the API, and the wish that every pool can satisfy in its place.
+_MODEST: Mapping[str, Mapping[str, Any]] = {
+    "cpus": {"cpus": None},
+    "mem_bytes": {"mem": None},
+    "only": {"only": ()},
+    "gpu_type": {"gpu_type": ""},
+    "vram_bytes": {"vram": None},
+    "num_gpus": {"num_gpus": 1},
+}
+
+
+def wish_in_the_way(
+    wishes: Wishes, pool: Pool, cpus: int | None = None, mem: int | None = None, keep_free: int = 0
+) -> str:
+    """The key of the one wish that makes a job impossible; empty where it is not one alone."""
+    for key, modest in _MODEST.items():
+        other = replace(wishes, **modest)
+        if other != wishes and not impossible(other, pool, cpus, mem, keep_free):
+            return key
+    return ""
 
 
 class _Arrays:

@@ -14,6 +14,13 @@ export class ApiError extends Error {
   }
 }
 
+/** For `catch`: a refusal is about this part of what was asked for. */
+export function blame(field: string): (error: unknown) => never {
+  return (error) => {
+    throw error instanceof ApiError && error.status ? new ApiError(error.status, error.code, error.message, error.remedy, field) : error;
+  };
+}
+
 export type Query = Record<string, string | number | boolean | null | undefined>;
 
 export function address(path: string, query: Query = {}): string {

@@ -7,12 +7,16 @@ interface Props {
   children: ComponentChildren;
 }
 
-/** The browser's own dialog: it keeps the focus inside, and Escape closes it. */
+/** The browser's own dialog: it keeps the focus inside, and Escape closes it. A click beside it closes it too, but
+ * does not throw away what was typed: it may be the end of a drag that selected text. */
 export function Dialog({ title, onClose, children }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => dialog.current?.showModal(), []);
+  const clickBeside = (event: MouseEvent) => {
+    if (event.target === dialog.current && !dialog.current?.querySelector("form")) onClose();
+  };
   return (
-    <dialog ref={dialog} aria-label={title} onClose={onClose} onClick={(event) => event.target === dialog.current && onClose()}>
+    <dialog ref={dialog} aria-label={title} onClose={onClose} onClick={clickBeside}>
       <div class="dialog">
         <h2>{title}</h2>
         {children}

@@ -1,5 +1,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../api/client";
+import { focusWrong } from "../parts/focus";
 import { go } from "../router";
 import type { NewJob } from "../state/draft";
 import { isReadOnly } from "../state/session";
@@ -14,7 +15,7 @@ import { begin, preview, type Preview } from "./newsweep/sending";
 import { Elsewhere } from "./submit/Elsewhere";
 import { Environment } from "./submit/Environment";
 import { Field } from "./submit/Field";
-import { EMPTY as NO_WISHES, read, type Field as WishField, type Form as Wishes, type Problems as WishProblems } from "./submit/form";
+import { EMPTY as NO_WISHES, fieldOf as wishOf, read, type Field as WishField, type Form as Wishes, type Problems as WishProblems } from "./submit/form";
 import { inputsOf } from "./submit/inputs";
 import { useLikeness } from "./submit/likeness";
 import { More } from "./submit/More";
@@ -106,7 +107,7 @@ export default function NewSweep() {
     if (commands) setProblems({ command: commands });
     if (Object.keys(wrongWishes).length) {
       setTrouble("");
-      window.setTimeout(() => element.current?.querySelector<HTMLElement>("[aria-invalid='true']")?.focus());
+      focusWrong(element);
       return;
     }
     setBusy(true);
@@ -119,7 +120,12 @@ export default function NewSweep() {
     } catch (error) {
       const isLost = error instanceof ApiError && error.status === 0;
       if (isLost) setTrouble("dibs does not answer. Try again in a moment: nothing is begun twice.");
-      else refuse(error);
+      else {
+        refuse(error);
+        const wish = error instanceof ApiError && !fieldOf(error.field, form) ? wishOf(error.field) : null;
+        if (wish) setWishProblems({ [wish]: inPage(error) });
+        focusWrong(element);
+      }
     }
     setBusy(false);
   };

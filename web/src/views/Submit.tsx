@@ -1,6 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, get } from "../api/client";
 import { to } from "../router";
+import { focusWrong } from "../parts/focus";
 import { draft, draftFrom } from "../state/draft";
 import { isReadOnly } from "../state/session";
 import { inWords, say, type Link } from "../state/toasts";
@@ -11,7 +12,7 @@ import { Commands } from "./submit/Commands";
 import { Elsewhere } from "./submit/Elsewhere";
 import { Environment } from "./submit/Environment";
 import { idOf } from "./submit/Field";
-import { EMPTY, formOf, RARE, read, type Asked, type Field, type Form, type Problems } from "./submit/form";
+import { EMPTY, fieldOf, formOf, RARE, read, type Asked, type Field, type Form, type Problems } from "./submit/form";
 import { inputsOf } from "./submit/inputs";
 import { useLikeness } from "./submit/likeness";
 import { More } from "./submit/More";
@@ -81,7 +82,7 @@ export default function Submit() {
     const wrong = Object.keys(found) as Field[];
     if (wrong.length) {
       setTrouble(troubleWith(form, found));
-      window.setTimeout(() => element.current?.querySelector<HTMLElement>("[aria-invalid='true']")?.focus());
+      focusWrong(element);
       return;
     }
     setBusy(true);
@@ -90,6 +91,11 @@ export default function Submit() {
     } catch (error) {
       const isLost = error instanceof ApiError && error.status === 0;
       setTrouble(isLost ? "dibs does not answer. Try again in a moment: nothing is added twice." : inWords(error));
+      const field = error instanceof ApiError ? fieldOf(error.field) : null;
+      if (field) {
+        setProblems({ [field]: inWords(error) });
+        focusWrong(element);
+      }
     }
     setBusy(false);
   };

@@ -322,18 +322,24 @@ def requests_of(
         except BadInput as error:
             if len(jobs) == 1:
                 raise
-            raise BadInput(f"job {number} of this call: {error.message}", remedy=error.remedy) from error
+            raise BadInput(
+                f"job {number} of this call: {error.message}", remedy=error.remedy, field=error.field
+            ) from error
         found.append(request)
     return tuple(found)
 
 
 def apply(request: Request, job: Mapping[str, Any]) -> Request:
     """The request with this job's keys set."""
-    values = {
-        field.name: _READERS[field.kind](value, key) if field.kind in _READERS else value
-        for key, value in job.items()
-        if (field := BY_KEY.get(key)) is not None
-    }
+    values = {}
+    for key, value in job.items():
+        if (field := BY_KEY.get(key)) is not None:
+            reader = _READERS.get(field.kind)
+            try:
+                values[field.name] = value if reader is None else reader(value, key)
+            except BadInput as error:
+                error.field = error.field or key
+                raise
     if values.get("on") == "":
         values.setdefault("on_options", ())  # they belong to the place where it no longer runs
     if command := _command(job):

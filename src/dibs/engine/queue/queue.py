@@ -270,7 +270,8 @@ class Queue:
                 seen.add(kind)
                 if problem := self._engine.why_never(request):
                     remedy = self._engine.remedy_for(request)
-                    raise BadInput(f"a job like this could never start: {problem}", remedy=remedy)
+                    field = self._engine.wish_to_change(request)
+                    raise BadInput(f"a job like this could never start: {problem}", remedy=remedy, field=field)
             if request.after and request.after not in seen:
                 seen.add(request.after)
                 self._check_follows([needed for needed in request.after if needed.job not in of_list])
@@ -280,7 +281,8 @@ class Queue:
                 _check_project(request.project)
             for cause in request.retry_on:
                 if retry_name(cause) not in names:
-                    raise BadInput(f"cannot retry on {cause!r}", remedy=f"causes are {', '.join(names)}")
+                    remedy = f"causes are {', '.join(names)}"
+                    raise BadInput(f"cannot retry on {cause!r}", remedy=remedy, field="retry_on")
 
     def _check_follows(self, after: Sequence[Dependency]) -> None:
         for needed in after:
@@ -290,6 +292,7 @@ class Queue:
             raise BadInput(
                 f"a job like this could never start: {hindrance}",
                 remedy="`dibs retry` that one first, or use --after-any",
+                field="after",
             )
 
     def _known_once(self, requests: Sequence[Request], *, is_part: bool) -> JobId | None:
@@ -735,7 +738,9 @@ def _check_project(name: str) -> None:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise BadInput(f"the project {name!r} is no UTF-8 text", remedy="choose a name of plain letters") from None
+        raise BadInput(
+            f"the project {name!r} is no UTF-8 text", remedy="choose a name of plain letters", field="project"
+        ) from None
 
 
 def _check_checkpoint(request: Request) -> None:

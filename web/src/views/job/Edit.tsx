@@ -1,10 +1,11 @@
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { patch } from "../../acts";
+import { ApiError } from "../../api/client";
 import type { Job } from "../../api/types";
 import { Dialog } from "../../parts/Dialog";
+import { focusWrong } from "../../parts/focus";
 import { inWords, say } from "../../state/toasts";
-import { Unreadable } from "../submit/units";
-import { changes, FIELDS } from "./fields";
+import { changes, FIELDS, nameOf } from "./fields";
 
 interface Props {
   job: Job;
@@ -14,13 +15,18 @@ interface Props {
 
 /** Another command or other wishes, while a job has not started. */
 export function Edit({ job, onClose, refresh }: Props) {
-  const [wrong, setWrong] = useState("");
+  const [problems, setProblems] = useState<Record<string, string>>({});
+  const [refusal, setRefusal] = useState("");
   const [before] = useState(job); // as it was when the user began to type
+  const form = useRef<HTMLFormElement>(null);
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
     const data = new FormData(event.currentTarget as HTMLFormElement);
+    const { wanted, problems: found } = changes(before, (name) => String(data.get(name) ?? ""));
+    setProblems(found);
+    setRefusal("");
+    if (Object.keys(found).length) return focusWrong(form);
     try {
-      const wanted = changes(before, (name) => String(data.get(name) ?? ""));
       if (Object.keys(wanted).length) {
         await patch(job.id, wanted);
         say(`Job ${job.id} is changed.`);
@@ -28,29 +34,39 @@ export function Edit({ job, onClose, refresh }: Props) {
       }
       onClose();
     } catch (error) {
-      setWrong(error instanceof Unreadable ? error.message : inWords(error));
+      const name = error instanceof ApiError ? nameOf(error.field) : null;
+      setProblems(name ? { [name]: inWords(error) } : {});
+      setRefusal(inWords(error));
+      focusWrong(form);
     }
   };
   return (
     <Dialog title={`Edit job ${job.id}`} onClose={onClose}>
-      <form class="dialog-form" onSubmit={(event) => void submit(event)}>
-        {FIELDS.map((field) => (
-          <label key={field.name} class={field.isLong ? "dialog-wide" : undefined}>
-            <span>
-              {field.label} {field.hint && <span class="faint">{field.hint}</span>}
-            </span>
-            {field.isLong ? (
-              <textarea name={field.name} class="mono" rows={3} spellcheck={false} defaultValue={field.text(before)} />
-            ) : (
-              <input name={field.name} spellcheck={false} autocomplete="off" defaultValue={field.text(before)} />
-            )}
-          </label>
-        ))}
-        {wrong && (
-          <p class="error dialog-wide" role="alert">
-            {wrong}
-          </p>
-        )}
+      <form class="dialog-form" ref={form} onSubmit={(event) => void submit(event)}>
+        {FIELDS.map(({ name, label, hint, isLong, text }) => {
+          const problem = problems[name];
+          const attributes = {
+            id: `edit-${name}`,
+            name,
+            spellcheck: false,
+            defaultValue: text(before),
+            "aria-invalid": problem !== undefined,
+            "aria-describedby": `edit-${name}-note`,
+            onInput: () => setProblems(({ [name]: _, ...others }) => others),
+          };
+          return (
+            <div key={name} class={isLong ? "field dialog-wide" : "field"}>
+              <label for={`edit-${name}`}>{label}</label>
+              {isLong ? <textarea {...attributes} class="mono" rows={3} /> : <input {...attributes} autocomplete="off" />}
+              <p id={`edit-${name}-note`} class={problem ? "error field-note" : "faint field-note"}>
+                {problem ?? hint}
+              </p>
+            </div>
+          );
+        })}
+        <p class="error dialog-wide" role="alert">
+          {refusal}
+        </p>
         <div class="actions dialog-wide">
           <button type="button" onClick={onClose}>
             Cancel

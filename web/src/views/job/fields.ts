@@ -104,18 +104,26 @@ export const FIELDS: Field[] = [
   },
 ];
 
-/** The changes: only fields that the user edited. Raises Unreadable with the field's name. */
-export function changes(job: Job, texts: (name: string) => string): NewJob {
-  let found: NewJob = {};
-  for (const { name, label, text, read, none } of FIELDS) {
+/** The changes: only fields that the user edited; and what is wrong with them, by the names of the fields. */
+export function changes(job: Job, texts: (name: string) => string): { wanted: NewJob; problems: Record<string, string> } {
+  let wanted: NewJob = {};
+  const problems: Record<string, string> = {};
+  for (const { name, text, read, none } of FIELDS) {
     const written = texts(name).trim();
     if (written === text(job).trim()) continue;
-    if (!written && none === null) throw new Unreadable(`${label}: a job needs one.`);
+    if (!written && none === null) problems[name] = "A job needs one.";
     try {
-      found = { ...found, ...(written ? read(written) : none) };
+      wanted = { ...wanted, ...(written ? read(written) : none) };
     } catch (error) {
-      throw error instanceof Unreadable ? new Unreadable(`${label}: ${error.message}`) : error;
+      if (!(error instanceof Unreadable)) throw error;
+      problems[name] = error.message;
     }
   }
-  return found;
+  return { wanted, problems };
+}
+
+/** The field that a refusal of the daemon is about; null where it is none of them. */
+export function nameOf(key: string): string | null {
+  const name = key.replace(/_(bytes|seconds)$/, "").replace(/^time_limit$/, "time");
+  return FIELDS.some((field) => field.name === name) ? name : null;
 }

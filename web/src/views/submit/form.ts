@@ -200,6 +200,29 @@ export function read(form: Form, now: Date): { asked: Asked; problems: Problems 
   return { asked: { defaults, jobs, after: readWords(form.after) }, problems };
 }
 
+const FIELDS: Record<string, Field> = {
+  command: "commands",
+  num_gpus: "gpus",
+  vram_bytes: "vram",
+  mem_bytes: "mem",
+  gpu_type: "gpuType",
+  time_limit_seconds: "time",
+  grace_seconds: "grace",
+  begin_at: "begin",
+  retry_on: "retryOn",
+  env: "variables",
+  container_engine: "engine",
+  image_pull: "pull",
+  metric_patterns: "patterns",
+  on_options: "partition",
+};
+
+/** The field that a refusal of the daemon is about; null where it is none of them. */
+export function fieldOf(key: string): Field | null {
+  const own = FIELDS[key] ?? key;
+  return own in EMPTY && own !== "kept" ? (own as Field) : null;
+}
+
 /** The form for a job that is asked for again. */
 export function formOf(job: NewJob): Form {
   const { shell, checkpoint, warm } = job;

@@ -1,5 +1,5 @@
 // From the form to the daemon: looked up, tried, added.
-import { get, post } from "../../api/client";
+import { blame, get, post } from "../../api/client";
 import { newKey } from "../../api/keys";
 import type { Reason } from "../../api/types";
 import type { NewJob } from "../../state/draft";
@@ -49,6 +49,6 @@ let unanswered: { content: string; key: string } | null = null;
 async function bodyOf({ defaults, jobs, after }: Asked, kind: Form["afterKind"], like: Like): Promise<Body> {
   if (!after.length) return { like, defaults, jobs };
   const query = new URLSearchParams(after.map((one) => ["ref", one]));
-  const { ids } = await get<{ ids: number[] }>(`v1/find?${query.toString()}`);
+  const { ids } = await get<{ ids: number[] }>(`v1/find?${query.toString()}`).catch(blame("after"));
   return { like, defaults: { ...defaults, after: ids.map((job) => ({ job, kind })) }, jobs };
 }

@@ -13,12 +13,17 @@ const DONE: Record<Action, string> = {
   "retry-failed": "tries again",
 };
 
-/** Do it to this sweep, and say what came of it. */
-export async function actOnSweep(sweep: Sweep, action: Action, more: Pick<Act, "samples"> = {}): Promise<boolean> {
+/** Do it to this sweep, and say what came of it; raise ApiError where that is refused. */
+export async function changeSweep(sweep: Sweep, action: Action, more: Pick<Act, "samples"> = {}): Promise<void> {
+  const { changed, trials } = await post<Acted>(`v1/sweeps/${sweep.id}/act`, { action, ...more });
+  const again = action === "retry-failed" ? ` ${count(trials, "trial")}` : "";
+  say(changed ? `Sweep ${sweep.id} ${DONE[action]}${again}.` : `Nothing has changed about sweep ${sweep.id}.`);
+}
+
+/** The same; a refusal is said, and false comes back. */
+export async function actOnSweep(sweep: Sweep, action: Action): Promise<boolean> {
   try {
-    const { changed, trials } = await post<Acted>(`v1/sweeps/${sweep.id}/act`, { action, ...more });
-    const again = action === "retry-failed" ? ` ${count(trials, "trial")}` : "";
-    say(changed ? `Sweep ${sweep.id} ${DONE[action]}${again}.` : `Nothing has changed about sweep ${sweep.id}.`);
+    await changeSweep(sweep, action);
     return true;
   } catch (error) {
     sayError(error);
