@@ -1,0 +1,1 @@
+function e(e){window.setTimeout(()=>e.current?.querySelector(`[aria-invalid='true']`)?.focus())}export{e as t};
