@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Locator, Page, Request, expect
 
 from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
-from web.browsing import NARROW, Site, Watch, findings, fits, go, visit
+from web.browsing import NARROW, Site, Watch, each_view, findings, fits, go, visit
 from web.conftest import READINGS
 
 CARDS = 16
@@ -67,7 +67,7 @@ def test_16_cards_and_40_jobs_fit_a_laptops_screen(page: Page, site: Site, jobs:
 
     expect(card_rows(page)).to_have_count(CARDS)
     expect(page.locator(".job-item")).to_have_count(40)
-    outside = """() => [...document.querySelectorAll(".card, .job-item, .reason")]
+    outside = """() => [...document.querySelectorAll(".card-row, .job-item, .reason")]
         .map(one => one.getBoundingClientRect())
         .filter(one => one.bottom > innerHeight || one.right > innerWidth).length"""
     assert page.evaluate(outside) == 0
@@ -95,6 +95,27 @@ def test_a_long_reason_is_cut_off_and_leaves_the_buttons_their_place(
         assert panel and max(ends) <= panel["x"] + panel["width"]
         assert fits(page)["content"] <= fits(page)["window"]
     daemon.post("/v1/gpus/act", {"action": "undrain", "gpus": [card]})
+
+
+def test_the_rows_are_the_same_after_every_other_view(page: Page, site: Site, jobs: dict[str, int]):
+    def places() -> object:
+        expect(card_rows(page).locator(".sparkline")).to_have_count(CARDS)
+        expect(page.locator(".job-item")).to_have_count(40)
+        return page.get_by_role("region", name="GPUs").evaluate(
+            """one => [...one.querySelectorAll("th, td, tr, .parts")].map(one => {
+                const {left, top, width} = one.getBoundingClientRect();
+                return [left, top, width].map(Math.round).join();
+            })"""
+        )
+
+    go(page, site, "now")
+    before = places()
+    ways = ("jobs", f"job/{jobs['alone']}", "timeline", "history", "sweeps", "submit", "manage", "sweeps/new")
+    for _ in each_view(page, site, ways):
+        expect(page.locator("main").locator("h1, [role=table]").first).to_be_visible()
+    go(page, site, "now")
+
+    assert places() == before
 
 
 def test_a_row_tells_the_use_of_its_card_and_who_has_which_part_of_it(
@@ -179,7 +200,11 @@ def test_now_asks_little_and_the_answers_are_compressed(
     assert packed["/v1/jobs"] == packed["/v1/gpus"] == "gzip"
 
 
-def test_a_phone_shows_them_below_each_other(site: Site, browser: Browser, jobs: dict[str, int]):
+def test_a_phone_shows_them_below_each_other(
+    site: Site, browser: Browser, daemon: DaemonProcess, jobs: dict[str, int]
+):
+    failed = daemon.add({"command": "exit 3", "name": "a-name-with-room", "num_gpus": 0})
+    daemon.wait(failed)
     with visit(site, browser, viewport=NARROW, has_touch=True) as (page, _):
         go(page, site, "now")
         expect(card_rows(page)).to_have_count(CARDS)
@@ -188,6 +213,9 @@ def test_a_phone_shows_them_below_each_other(site: Site, browser: Browser, jobs:
 
         assert found["content"] <= found["window"]
         assert page.locator(".parts a").evaluate_all("all => Math.min(...all.map(one => one.offsetHeight))") >= 44
+        name = page.get_by_role("region", name="Failed").get_by_text("a-name-with-room")
+        assert name.evaluate("one => one.scrollWidth <= one.clientWidth"), "its name is cut"
+    daemon.post("/v1/clean", {"state": ["failed"]})
 
 
 def test_what_was_typed_stays_where_a_card_cannot_be_drained(

@@ -56,7 +56,7 @@ export function CardRows({ gpus, past, refresh }: Props) {
 function CardRow({ gpu, past, refresh }: { gpu: Gpu; past: Past | undefined; refresh: () => void }) {
   const isHot = (gpu.temperature_celsius ?? 0) >= HOT;
   return (
-    <tr class={`card card-${gpu.state}`}>
+    <tr class="card-row">
       <th scope="row" title={`${cardName(gpu)} ${gpu.name}: ${gpu.state}`}>
         <span class={`card-light gpu-${gpu.state}`} />
         {gpu.number ?? gpu.index ?? gpu.key}
