@@ -318,6 +318,21 @@ def test_the_cursor_belongs_to_a_job_and_new_jobs_wait_at_the_top(
     daemon.post("/v1/jobs/act", {"action": "kill", "ids": [late, late + 1, late + 2]})
 
 
+def test_the_cursor_belongs_to_the_first_job_also_before_a_key_was_pressed(
+    page: Page, site: Site, daemon: DaemonProcess, waiting: list[int]
+):
+    go(page, site, "jobs?state=queued&order=turn")
+    expect(page.locator(".job-row.is-current")).to_contain_text("wait-0")
+
+    urgent = daemon.add({"command": "true", "name": "urgent", "priority": 9})
+    expect(rows(page).first).to_contain_text("urgent")
+    page.keyboard.press("x")
+
+    expect(page.get_by_role("checkbox", name=f"choose job {waiting[0]}", exact=True)).to_be_checked()
+    expect(page.get_by_role("toolbar")).to_contain_text("1 job chosen")
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [urgent]})
+
+
 def test_orders_in_which_only_some_jobs_have_a_place_say_so(page: Page, site: Site, ended: dict[str, int]):
     go(page, site, "jobs")
     page.get_by_label("order").select_option("in their turn")
@@ -329,9 +344,11 @@ def test_orders_in_which_only_some_jobs_have_a_place_say_so(page: Page, site: Si
 
 
 def test_a_tag_is_found_and_a_click_anywhere_in_a_row_opens_its_job(page: Page, site: Site, daemon: DaemonProcess):
-    number = daemon.add({"command": "true", "name": "delta", "tags": ["ablation"], "project": "tagged"})
-    daemon.wait(number)
+    tagged = {"command": "true", "name": "delta", "tags": ["ablation"], "project": "tagged"}
+    number = daemon.add(tagged, {"command": "true", "name": "epsilon"})
+    daemon.wait(number, number + 1)
     go(page, site, "jobs")
+    expect(rows(page).first).to_contain_text("epsilon")
     page.get_by_label("search").fill("ABLATION")
     expect(rows(page)).to_have_count(1)
 

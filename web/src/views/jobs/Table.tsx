@@ -68,6 +68,9 @@ export function Table({ name, pages, columns, isCompact, order, sort, isInTurn, 
   const [cursor, setCursor] = useState<Cursor>(kept?.cursor ?? { id: null, place: 0 });
   const current = useRef(cursor);
   current.current = following(cursor, pages);
+  useEffect(() => {
+    if (cursor.id === null && current.current.id !== null) setCursor(current.current);
+  });
   useLayoutEffect(() => {
     if (total && kept) scroller.current!.scrollTop = kept.top;
   }, [total > 0]);
