@@ -121,6 +121,8 @@ def test_each_change_that_cannot_be_read_is_told_beside_its_field_and_nothing_ty
     expect(dialog.get_by_label("Priority", exact=True)).to_have_accessible_description(re.compile("whole number"))
     expect(dialog.get_by_label("Time limit", exact=True)).to_have_accessible_description(re.compile("2h"))
     expect(dialog.get_by_label("Name", exact=True)).to_have_attribute("aria-invalid", "false")
+    for button in ("Cancel", "Save"):
+        expect(dialog.get_by_role("button", name=button)).to_be_in_viewport(ratio=1)
     page.mouse.click(4, 400)  # beside the dialog
     for label, text in typed.items():
         expect(dialog.get_by_label(label, exact=True)).to_have_value(text)

@@ -54,6 +54,14 @@ def test_a_job_has_its_curves_by_step_or_time_live(page: Page, site: Site, daemo
     page.get_by_label("smoothing").fill("0")
     (Path(daemon.job(runs[3])["workdir"]) / "go-on").touch()
     expect(curve(page, "loss")).to_have_attribute("aria-label", "loss by step, now 0.25")
+    for axis, place in (("step", r"0\.25 at step 80"), ("time", r"0\.25 at (?!1m 20s)")):
+        page.get_by_label("horizontal axis").select_option(axis)
+        area = curve(page, "loss").locator(".u-over").bounding_box()
+        assert area
+        page.mouse.move(area["x"] + area["width"] - 4, area["y"] + 0.9 * area["height"])  # near the last point
+        page.mouse.move(area["x"] + area["width"] - 4, area["y"] + 0.94 * area["height"])
+        expect(page.locator(".chart figcaption").first).to_contain_text(re.compile(place))
+    page.get_by_label("horizontal axis").select_option("step")
 
 
 def test_a_running_job_has_a_bar_of_its_progress(page: Page, site: Site, daemon: DaemonProcess, runs: list[int]):

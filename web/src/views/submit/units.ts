@@ -49,7 +49,7 @@ export function readShare(text: string): string {
 export function readCount(text: string, least: number, most: number): number {
   const number = Number(text.trim());
   if (!/^-?\d{1,7}$/.test(text.trim()) || number < least || number > most) {
-    throw new Unreadable(`It is a whole number from ${least} to ${most.toLocaleString("en")}.`);
+    throw new Unreadable(`It is a whole number from ${least.toLocaleString("en")} to ${most.toLocaleString("en")}.`);
   }
   return number;
 }
