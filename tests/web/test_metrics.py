@@ -85,6 +85,21 @@ def test_a_running_job_has_a_bar_of_its_progress(page: Page, site: Site, daemon:
     expect(running.locator("li").filter(has_text="endless").get_by_role("progressbar")).to_have_count(0)
 
 
+def test_what_is_left_of_a_job_is_told_by_its_progress(page: Page, site: Site, daemon: DaemonProcess):
+    command = 'sleep 1; echo progress=0.01 >> "$DIBS_METRICS"; exec sleep 614'
+    number = daemon.add({"command": command, "name": "slow", "num_gpus": 0})
+    left = re.compile(r"1 %, \dm .*left")
+    go(page, site, f"job/{number}")
+    expect(page.get_by_role("region", name="course")).to_contain_text(left)
+
+    page.get_by_role("link", name="Now", exact=True).click()
+
+    line = page.get_by_role("region", name="Running").locator("li").filter(has_text="slow")
+    expect(line).to_contain_text(left)
+    expect(line.get_by_role("progressbar", name=left)).to_have_count(1)
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
+
+
 def test_chosen_jobs_are_compared_and_told_apart_by_what_differs(
     page: Page, site: Site, browser: Browser, runs: list[int], axe: str
 ):

@@ -118,11 +118,11 @@ def test_each_holder_of_a_card_leads_to_its_own_job(page: Page, site: Site, daem
 def test_two_holders_of_a_card_have_a_line_each_that_leads_to_their_own_job(
     page: Page, site: Site, daemon: DaemonProcess
 ):
-    task = {"command": "sleep 600", "name": "halves", "share": "1/2", "only": ["1"]}
+    task = {"command": "sleep 600", "name": "halves", "share": "1/2", "only": ["2"]}
     first = daemon.add(*({**task, "array": {"task": number}} for number in (1, 2)))
     go(page, site, "now")
 
-    holders = gpu(page, 1).locator(".holders a")
+    holders = gpu(page, 2).locator(".holders a")
 
     expect(holders).to_have_text([f"job {first}_{number} (halves)" for number in (1, 2)])
     for place in range(2):

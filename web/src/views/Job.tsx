@@ -26,7 +26,7 @@ const TABS = [
   ["environment", "Environment"],
   ["code", "Code"],
 ] as const;
-const EVERY = 15_000; // milliseconds; why it waits may change without an event
+const EVERY = 5000; // milliseconds; why it waits, and how far it is, change without an event
 
 /** Everything about one job. */
 export default function Job() {
