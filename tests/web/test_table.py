@@ -93,6 +93,30 @@ def test_columns_are_chosen_ordered_and_sorted_by_and_the_address_has_the_view(
     expect(page.locator(".job-row").nth(1)).to_contain_text("deep")
 
 
+def test_each_column_shows_what_the_job_has(page: Page, site: Site, jobs: list[int]):
+    columns = "user,priority,tags,why,params,metrics,metric.loss,param.lr"
+    go(page, site, f"jobs?columns={columns}&order=oldest")
+    wait_for(page, list(range(1, 13)))
+
+    def cell(job: int, column: str) -> Locator:
+        row = page.locator(".job-rows .job-row").filter(has=box(page, job))
+        return row.get_by_role("cell").nth(2 + columns.split(",").index(column))
+
+    for job, column, text in (
+        (1, "user", site.session["user"]),
+        (1, "params", re.compile(r"lr=0\.1\b.*layers=2|layers=2.*lr=0\.1")),
+        (1, "metrics", "loss=1.2"),
+        (1, "metric.loss", "1.2"),
+        (1, "param.lr", "0.1"),
+        (1, "why", ""),
+        (5, "priority", "2"),
+        (5, "tags", "deep"),
+        (5, "why", "waits: the queue is paused"),
+        (5, "metrics", ""),
+    ):
+        expect(cell(job, column)).to_have_text(text)
+
+
 def test_a_view_has_a_name_in_this_browser(page: Page, site: Site, jobs: list[int]):
     go(page, site, "jobs?columns=name,tags&order=name&text=wait-1")
     wait_for(page, [10, 11, 12])
