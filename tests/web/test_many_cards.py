@@ -159,7 +159,9 @@ def test_a_bar_of_progress_leaves_the_name_and_the_time_where_they_are(
         assert findings(page, axe, theme) == []
 
 
-def test_a_reason_is_told_once_for_all_that_wait_for_it_and_unfolds(page: Page, site: Site, jobs: dict[str, int]):
+def test_a_reason_is_told_once_for_all_that_wait_for_it_and_stays_unfolded(
+    page: Page, site: Site, daemon: DaemonProcess, jobs: dict[str, int]
+):
     go(page, site, "now")
 
     waiting = page.get_by_role("region", name="Waiting")
@@ -172,6 +174,11 @@ def test_a_reason_is_told_once_for_all_that_wait_for_it_and_unfolds(page: Page, 
     expect(waiting.get_by_role("button", name=f"{AFTER} jobs: waits for job {jobs['alone']}")).to_be_visible()
 
     assert folded and unfolded and folded["height"] < 30 <= unfolded["height"]
+    daemon.post("/v1/jobs/act", {"action": "hold", "ids": [jobs["behind"]]})  # the first of those that it is told for
+    fewer = waiting.get_by_role("button", name=f"{BEHIND - 1} jobs: waits for a GPU")
+    expect(fewer).to_have_attribute("aria-expanded", "true")
+    daemon.post("/v1/jobs/act", {"action": "release", "ids": [jobs["behind"]]})
+    expect(reason).to_be_visible()
 
 
 def test_now_asks_little_and_the_answers_are_compressed(
