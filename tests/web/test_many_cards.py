@@ -174,7 +174,7 @@ def test_a_reason_is_told_once_for_all_that_wait_for_it_and_stays_unfolded(
     expect(waiting.get_by_role("button", name=f"{AFTER} jobs: waits for job {jobs['alone']}")).to_be_visible()
 
     assert folded and unfolded and folded["height"] < 30 <= unfolded["height"]
-    daemon.post("/v1/jobs/act", {"action": "hold", "ids": [jobs["behind"]]})  # the first of those that it is told for
+    daemon.post("/v1/jobs/act", {"action": "hold", "ids": [jobs["behind"]]})
     fewer = waiting.get_by_role("button", name=f"{BEHIND - 1} jobs: waits for a GPU")
     expect(fewer).to_have_attribute("aria-expanded", "true")
     daemon.post("/v1/jobs/act", {"action": "release", "ids": [jobs["behind"]]})
