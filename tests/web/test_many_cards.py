@@ -138,6 +138,22 @@ def test_a_row_tells_the_use_of_its_card_and_who_has_which_part_of_it(
     expect(last).to_contain_text("python of ann")
 
 
+def test_a_part_is_as_wide_as_the_share(page: Page, site: Site, daemon: DaemonProcess, jobs: dict[str, int]):
+    shares = ("1/2", "1/4")
+    first = daemon.add(*({"command": "sleep 600", "share": share, "only": ["9"]} for share in shares))
+    go(page, site, "now")
+    parts = card_rows(page).nth(9).locator(".parts li")
+    expect(parts).to_have_count(3)
+
+    widths = parts.evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
+
+    assert abs(widths[0] / sum(widths) - 1 / 2) < 0.05
+    assert abs(widths[1] / sum(widths) - 1 / 4) < 0.05
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [first, first + 1]})
+    daemon.wait(first, first + 1)
+    daemon.post("/v1/clean", {"state": ["cancelled"]})
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_bar_of_progress_leaves_the_name_and_the_time_where_they_are(
     site: Site, browser: Browser, jobs: dict[str, int], axe: str, theme: Literal["light", "dark"]
