@@ -247,7 +247,9 @@ export interface paths {
         put?: never;
         /**
          * Act
-         * @description Kill, hold, release or retry jobs, or set their priority.
+         * @description Kill, hold, release, retry, suspend or resume jobs, or set their priority.
+         *
+         *     What came of a suspension is in the job's `suspension` a moment later.
          */
         post: operations["act_v1_jobs_act_post"];
         delete?: never;
@@ -981,7 +983,7 @@ export interface components {
              * Action
              * @enum {string}
              */
-            action: "kill" | "hold" | "release" | "retry" | "priority";
+            action: "kill" | "hold" | "release" | "retry" | "suspend" | "resume" | "priority";
             /** Dry Run */
             dry_run?: boolean;
             filter?: components["schemas"]["ActFilter"];
@@ -1103,6 +1105,8 @@ export interface components {
              * Format: date-time
              */
             started_at: string;
+            /** Suspensions */
+            suspensions: components["schemas"]["SuspensionObject"][];
             usage: components["schemas"]["UsageObject"] | null;
             /** Vram Bytes */
             vram_bytes: number | null;
@@ -1734,6 +1738,7 @@ export interface components {
              * @enum {string}
              */
             state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            suspension: components["schemas"]["SuspensionObject"] | null;
             sweep: components["schemas"]["SweepTrial"] | null;
             /** Tags */
             tags: string[];
@@ -2470,6 +2475,38 @@ export interface components {
             /** Stopping */
             stopping: boolean;
         };
+        /**
+         * SuspensionObject
+         * @description A time in which an attempt stands still, or was to.
+         */
+        SuspensionObject: {
+            /**
+             * Began At
+             * Format: date-time
+             */
+            began_at: string;
+            /** Ended At */
+            ended_at: string | null;
+            /** Frees Cards */
+            frees_cards: boolean;
+            /** Held Bytes */
+            held_bytes: number;
+            /**
+             * Phase
+             * @enum {string}
+             */
+            phase: "suspending" | "suspended" | "resuming" | "over";
+            /** Resumes */
+            resumes: boolean;
+            /** Rung */
+            rung: ("cuda" | "stop") | null;
+            /** Suspended At */
+            suspended_at: string | null;
+            /** Why */
+            why: string;
+            /** Why Not */
+            why_not: string;
+        };
         /** SweepAct */
         SweepAct: {
             /**
@@ -2888,6 +2925,7 @@ export interface components {
             stderr: string;
             /** Stdout */
             stdout: string;
+            suspension: components["schemas"]["SuspensionObject"] | null;
             sweep: components["schemas"]["SweepTrial"] | null;
             /** Tags */
             tags: string[];
