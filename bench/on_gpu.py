@@ -38,6 +38,7 @@ def main() -> int:
 def _measure(runs: int) -> dict[str, object]:
     import gpu.checkpoint
     import gpu.packing
+    import gpu.suspend
     import gpu.truth
     from gpu.card import Card
 
@@ -48,6 +49,7 @@ def _measure(runs: int) -> dict[str, object]:
             gpu.truth.measure(card, Path(folder)),
             gpu.packing.measure(card, Path(folder), runs=runs),
             gpu.checkpoint.measure(Path(folder)),
+            gpu.suspend.measure(Path(folder)),
         ]
     return {
         "date": begin.strftime("%Y-%m-%d"),
