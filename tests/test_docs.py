@@ -26,12 +26,25 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"
 PATIENCE = 180  # seconds for a block
 EXACT = "simulate.md"  # the page whose blocks of text are word for word what the commands above them print
 CONTAINERS = "containers.md"  # its blocks have container engines of their own
-OF_THE_QUEUE = ("queue.md", "sweeps.md", "daemon.md", "api.md", CONTAINERS)
+OF_THE_QUEUE = ("queue.md", "sweeps.md", "daemon.md", "api.md", "suspend.md", CONTAINERS)
 ENDLESS = 1  # seconds after which a block that never ends is ended
 # Every verb: `test_no_verb_is_forgotten` compares this with the program.
 COMMANDS = [
     *("", "run", "add", "ls", "log", "why", "info", "wait", "web", "kill", "retry", "hold", "release", "edit"),
-    *("metrics", "report", "lessons", "pause", "unpause", "clean", "export", "import", "simulate", "doctor"),
+    *(
+        "metrics",
+        "report",
+        "lessons",
+        "pause",
+        "unpause",
+        "suspend",
+        "resume",
+        "clean",
+        "export",
+        "import",
+        "simulate",
+        "doctor",
+    ),
     "completion",
     *("sweep", "sweep ls", "sweep show", "sweep best", "sweep results", "sweep wait", "sweep stop", "sweep hold"),
     *("sweep release", "sweep resume", "sweep retry-failed", "sweep edit", "sweep rm"),
