@@ -208,6 +208,7 @@ def test_a_root_that_is_gone_for_good_is_left_behind_with_another_one_and_kill(t
     there.wait_until_up(old)
     root.rename(root.with_name("gone"))
     stuck = there.add("--", "true")
+    wait_until(lambda: there.job(stuck)["attempts_list"], show=lambda: there.job(stuck))  # it has its place there
     told = why(there, stuck)
     there.world.dibs("daemon", "stop")
     daemon.wait(PATIENCE)
