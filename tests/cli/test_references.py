@@ -127,7 +127,7 @@ def pressing_tab(shell, *words):
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_commands_options_and_states_are_completed(daemon, shell):
-    assert set(pressing_tab(shell, "dibs", "re")) == {"report", "retry", "release"}
+    assert set(pressing_tab(shell, "dibs", "re")) == {"report", "retry", "release", "resume"}
     assert set(pressing_tab(shell, "dibs", "kill", "--s")) == {"--signal"}
     assert set(pressing_tab(shell, "dibs", "ls", "--state", "run")) == {"running"}
 
@@ -144,17 +144,19 @@ def test_jobs_are_completed_by_number_and_name(daemon, shell):
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        ("kill", ["3", "2", "1"]),
-        ("cancel", ["3", "2", "1"]),
-        ("wait", ["3", "2", "1"]),
+        ("kill", ["6", "3", "2", "1"]),
+        ("cancel", ["6", "3", "2", "1"]),
+        ("wait", ["6", "3", "2", "1"]),
         ("hold", ["1"]),
         ("release", ["2"]),
+        ("suspend", ["3"]),
+        ("resume", ["6"]),
         ("edit", ["2", "1"]),
         ("edit 1 --before", ["1"]),
         ("retry", ["5", "4"]),
-        ("log", ["5", "4", "3", "2", "1"]),
-        ("add --after", ["5", "4", "3", "2", "1"]),
-        ("add --after-any", ["5", "4", "3", "2", "1"]),
+        ("log", ["6", "5", "4", "3", "2", "1"]),
+        ("add --after", ["6", "5", "4", "3", "2", "1"]),
+        ("add --after-any", ["6", "5", "4", "3", "2", "1"]),
         ("add -P", ["a", "vision"]),
         ("ls -P", ["a", "vision"]),
         ("pause -P", ["a", "vision"]),
@@ -162,7 +164,7 @@ def test_jobs_are_completed_by_number_and_name(daemon, shell):
     ],
 )
 def test_what_a_command_is_for_is_completed(daemon, words, found):
-    states = ["queued", "held", "running", "failed", "succeeded"]
+    states = ["queued", "held", "running", "failed", "succeeded", "suspended"]
     daemon.jobs = {number: a_job(number, state, project="vision") for number, state in enumerate(states, 1)}
     daemon.jobs[1]["project"] = "a"
 

@@ -56,7 +56,7 @@ Examples:
   dibs kill --project old   everything of a project that waits or runs
 """
 )
-@_references(*WAITING, "running")
+@_references(*WAITING, "running", "suspended")
 @click.option(
     "--signal", type=ParsedOption("signal", _signal), metavar="SIGNAL", help="Send this instead: USR1, 9."
 )

@@ -47,7 +47,9 @@ Where `dibs wait` itself fails, as with 69 without a daemon, it says so, and --j
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("references", nargs=-1, required=True, type=Reference(*WAITING, "running"), metavar="REF...")
+@click.argument(
+    "references", nargs=-1, required=True, type=Reference(*WAITING, "running", "suspended"), metavar="REF..."
+)
 @click.option("--timeout", type=TIME, metavar="TIME", help="Wait no longer than this: 2h, 90s.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not say how each job ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object: jobs that are over, and numbers waiting.")
