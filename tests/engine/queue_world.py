@@ -87,7 +87,8 @@ class QueueWorld(World):
 
     def do(self, verb: str, *jobs: int, **more: Any) -> Any:
         """`do("hold", 1, 2)`"""
-        changed = getattr(self.queue, verb)([JobId(job) for job in jobs], **more)
+        verbs = self.queue.suspensions if verb in ("suspend", "resume") else self.queue
+        changed = getattr(verbs, verb)([JobId(job) for job in jobs], **more)
         self.settle_down()
         return changed
 

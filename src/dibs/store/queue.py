@@ -7,6 +7,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
+from dibs.errors import NoSuchJob
 from dibs.model.jobs import ABOVE_ALL, After, Job, JobId, Outcome, Request, State
 from dibs.model.records import Mark
 from dibs.model.sweeps import SweepId, trial_key, trial_of
@@ -187,6 +188,14 @@ class QueueTables:
             row = self._db.execute(f"select {JOB} from jobs where id = ?", (job,)).fetchone()
             if row is not None:
                 found.append(job_of(row))
+        return found
+
+    def find_all(self, jobs: Sequence[JobId]) -> list[Job]:
+        """The jobs; NoSuchJob where there is no such one."""
+        found = self.find(jobs)
+        if len(found) < len(jobs):
+            there = {job.id for job in found}
+            raise NoSuchJob(next(job for job in jobs if job not in there))
         return found
 
     def waiting_of(self, group: str) -> list[JobId]:

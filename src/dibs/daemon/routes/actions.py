@@ -15,7 +15,7 @@ from dibs.daemon.routes.jobs import Number, portions
 from dibs.daemon.schemas import requests, responses
 from dibs.daemon.schemas.requests import apply, ranges, read_moment, read_states
 from dibs.daemon.schemas.responses import lesson_objects
-from dibs.engine.queue.queue import Changed
+from dibs.engine.queue.changed import Changed
 from dibs.errors import BadInput, NoSuchJob
 from dibs.inputs.checks import check_place, check_request, environment_size
 from dibs.inputs.wishes import check_checkpoint
@@ -199,8 +199,8 @@ def _act(app: AppState, body: requests.Act) -> Callable[[list[JobId]], Changed]:
         "kill": lambda jobs: app.queue.kill(jobs, signal),
         "hold": app.queue.hold,
         "release": app.queue.release,
-        "suspend": app.queue.suspend,
-        "resume": app.queue.resume,
+        "suspend": app.queue.suspensions.suspend,
+        "resume": app.queue.suspensions.resume,
         "retry": app.queue.retry,
         "priority": lambda jobs: app.queue.set_priority(jobs, priority or 0),
     }

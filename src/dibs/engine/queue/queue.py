@@ -1,22 +1,34 @@
 """The verbs of the queue: add, kill, hold, release, retry, edit, pause, clean.
 
+Those of its cards are in `pool.py`, those of suspensions in `suspensions.py`.
+
 Each call is one change: durable when it returns, and where it raises nothing has changed.
 """
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dibs.dataclass import dataclass
 from dibs.engine.engine import Engine
 from dibs.engine.launch.launcher import Place
+from dibs.engine.queue.changed import Changed, why_not
 from dibs.engine.queue.explain import Alike, Explain, JobProspect, SharedReason, WaitExplanation
 from dibs.engine.queue.gpu_time import keep_gpu_time
 from dibs.engine.queue.pool import PoolActions, clear_mark, set_mark
-from dibs.engine.turn.state import Change, OpenAttempt, with_suspension
+from dibs.engine.queue.requests import (
+    by_uuid,
+    check_cards,
+    check_checkpoint,
+    check_order,
+    check_project,
+    with_shapes,
+)
+from dibs.engine.queue.suspensions import SuspensionActions
+from dibs.engine.turn.state import Change
 from dibs.errors import BadInput, Conflict, NoSuchJob
-from dibs.model.gpus import Pool, declared_key
+from dibs.model.gpus import Pool
 from dibs.model.jobs import (
     BEING_RELEASED,
     OVER,
@@ -29,7 +41,6 @@ from dibs.model.jobs import (
     Outcome,
     Request,
     State,
-    Wishes,
     retry_name,
     retry_names,
 )
@@ -50,10 +61,8 @@ from dibs.model.records import (
     PartStaged,
     StagedList,
     StagedPart,
-    SuspensionChanged,
 )
 from dibs.model.sweeps import trial_of
-from dibs.policy.shapes import with_shape
 from dibs.store import journal_lines
 from dibs.store.codec import decode_request, encode_requests
 from dibs.store.queue import with_arrays
@@ -65,7 +74,6 @@ _CALLS_ARE_KEPT = 7 * 86400.0  # seconds; a client that lost an answer repeats t
 _MOST_AT_ONCE = 1_000  # jobs that are removed in one turn
 _HIGHEST_PRIORITY = 999_999
 _BY_OWNER = "held by its owner"
-_BY_YOU = "by you"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +103,6 @@ class Added:
     missing: int = 0  # jobs of the list that have not arrived; before that none of it is added
 
 
-@dataclass(slots=True)
-class Changed:
-    """Which jobs were changed, and why the others were not."""
-
-    jobs: list[JobId] = field(default_factory=list)
-    cancelled: list[JobId] = field(default_factory=list)  # those of them that had not started, and are over now
-    unchanged: list[tuple[JobId, str]] = field(default_factory=list)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cleaned:
     """Jobs that were forgotten, and those of their attempts that other systems ran."""
@@ -131,6 +130,7 @@ class Queue:
         resolve: "Callable[[str, Probe | None], Pool]",
     ) -> None:
         self.pool = PoolActions(engine, resolve)
+        self.suspensions = SuspensionActions(engine)
         self._engine = engine
         self._explain = explain
         self._tables = engine.store.queue
@@ -143,7 +143,7 @@ class Queue:
     def add(self, submission: AddCall) -> Added:
         if earlier := self._tables.numbers_of(submission.key):
             return Added(*earlier, is_new=False)
-        requests = _shaped(submission.requests, submission.code)
+        requests = with_shapes(submission.requests, submission.code)
         if not requests:
             raise BadInput("there is no job to add", remedy="name a command")
         if known := self._known_once(requests, is_part=submission.part is not None):
@@ -192,7 +192,7 @@ class Queue:
             )
         begin = JobId(whole.first + place.offset)
         for number, request in enumerate(requests, begin):
-            _check_order(JobId(number), request)
+            check_order(JobId(number), request)
         texts = encode_requests(list(with_arrays(requests, begin)))
         missing = place.jobs - arrived
         with self._engine.change() as change:
@@ -249,7 +249,7 @@ class Queue:
 
     def enter(self, requests: Sequence[Request], environment: str, code: str, change: Change) -> list[Job]:
         """New jobs, inside a change of the engine that records more than them. They were checked before."""
-        requests = _shaped(requests, self._listing.code(code) if code else None)
+        requests = with_shapes(requests, self._listing.code(code) if code else None)
         return self._enter(by_uuid(requests, self._engine.cards.pool), environment, code, "", change)
 
     def _enter(
@@ -275,10 +275,10 @@ class Queue:
             if request.after and request.after not in seen:
                 seen.add(request.after)
                 self._check_follows([needed for needed in request.after if needed.job not in of_list])
-            _check_checkpoint(request)
+            check_checkpoint(request)
             if request.project and request.project not in seen:
                 seen.add(request.project)
-                _check_project(request.project)
+                check_project(request.project)
             for cause in request.retry_on:
                 if retry_name(cause) not in names:
                     remedy = f"causes are {', '.join(names)}"
@@ -315,7 +315,7 @@ class Queue:
 
     def check(self, requests: Sequence[Request]) -> list[JobProspect]:
         """A dry run of `add`: where and when these would start. Raises for what can never run."""
-        requests = _shaped(requests)
+        requests = with_shapes(requests)
         self.check_possible(requests)
         return self._explain.check(requests)
 
@@ -341,7 +341,7 @@ class Queue:
 
         `why` is what the jobs say of their end afterwards.
         """
-        self._found(jobs)
+        self._tables.find_all(jobs)
         changed = Changed()
         running: list[tuple[JobId, int]] = []
         insists = False
@@ -356,8 +356,8 @@ class Queue:
                     job.state is State.SUBMITTED and signal is None
                 ):
                     if signal is not None and job.request.on:
-                        why_not = f"it runs on {job.request.on.capitalize()}; leave out the signal to end it"
-                        changed.unchanged.append((job.id, why_not))
+                        problem = f"it runs on {job.request.on.capitalize()}; leave out the signal to end it"
+                        changed.unchanged.append((job.id, problem))
                         continue
                     running.append((job.id, job.attempts))
                     insists |= job.is_stopping
@@ -381,56 +381,10 @@ class Queue:
         self._engine.send(running, command if signal is None else f"signal {signal}")
         return changed
 
-    def suspend(self, jobs: Sequence[JobId], why: str = _BY_YOU) -> Changed:
-        """Have running jobs stand still, and their cards free, until `resume`. The outcome is recorded later."""
-        changed = Changed()
-        found = self._found(jobs)
-        moved: list[OpenAttempt] = []
-        with self._engine.change() as change:
-            for job in found:
-                one = change.next.open.get((job.id, job.attempts))
-                if one is not None and one.suspension is not None and not one.suspension.is_over:
-                    if not one.suspension.resumes:
-                        changed.unchanged.append((job.id, f"it is {one.suspension.phase} already"))
-                        continue
-                    stays = replace(one.suspension, resumes=False, why=why)
-                    change.next.open[one.attempt.key] = with_suspension(one, stays)
-                    change.record(SuspensionChanged(one.attempt, stays))
-                elif why_not := self._engine.why_not_suspend(job, one):
-                    changed.unchanged.append((job.id, why_not))
-                    continue
-                else:
-                    assert one is not None, "what can be suspended runs here"
-                    begun = with_suspension(one, self._engine.new_suspension(one, why, resumes=False))
-                    assert begun.suspension is not None
-                    change.next.open[one.attempt.key] = begun
-                    change.record(SuspensionChanged(one.attempt, begun.suspension))
-                    moved.append(begun)
-                changed.jobs.append(job.id)
-        self._engine.move(moved)
-        return changed
-
-    def resume(self, jobs: Sequence[JobId]) -> Changed:
-        """Let suspended jobs go on as soon as their cards have room."""
-        changed = Changed()
-        found = self._found(jobs)
-        with self._engine.change() as change:
-            for job in found:
-                one = change.next.open.get((job.id, job.attempts))
-                if one is None or one.suspension is None or one.suspension.is_over:
-                    changed.unchanged.append((job.id, _why_not(job, "it is not suspended")))
-                    continue
-                if not one.suspension.resumes:
-                    goes_on = replace(one.suspension, resumes=True)
-                    change.next.open[one.attempt.key] = with_suspension(one, goes_on)
-                    change.record(SuspensionChanged(one.attempt, goes_on))
-                changed.jobs.append(job.id)
-        return changed
-
     def hold(self, jobs: Sequence[JobId], why: str = _BY_OWNER) -> Changed:
         """Keep jobs from starting. What another system has waits there, held as soon as it answers."""
         changed = Changed()
-        found = self._found(jobs)
+        found = self._tables.find_all(jobs)
         there: list[Job] = []
         with self._engine.change() as change:
             for job in found:
@@ -438,8 +392,8 @@ class Queue:
                     there.append(job)
                     continue
                 if job.state is not State.QUEUED:
-                    why_not = _why_not(job, "only a queued job can be held")
-                    changed.unchanged.append((job.id, "it is held already" if job.is_held_there else why_not))
+                    problem = why_not(job, "only a queued job can be held")
+                    changed.unchanged.append((job.id, "it is held already" if job.is_held_there else problem))
                     continue
                 change.leave(job)
                 changed.jobs.append(job.id)
@@ -452,7 +406,7 @@ class Queue:
     def release(self, jobs: Sequence[JobId]) -> Changed:
         """Let held jobs start; those that another system holds as soon as it answers."""
         changed = Changed()
-        found = self._found(jobs)
+        found = self._tables.find_all(jobs)
         there: list[Job] = []
         with self._engine.change() as change:
             for job in found:
@@ -460,7 +414,7 @@ class Queue:
                     there.append(job)
                     continue
                 if job.state is not State.HELD:
-                    changed.unchanged.append((job.id, _why_not(job, "it is not held")))
+                    changed.unchanged.append((job.id, why_not(job, "it is not held")))
                     continue
                 if job.request.continues_another and not os.path.isdir(self._place.checkpoint_folder(job.id)):
                     changed.unchanged.append((job.id, "it has no copy of the checkpoint that it continues yet"))
@@ -488,7 +442,7 @@ class Queue:
     def retry(self, jobs: Sequence[JobId]) -> Changed:
         """Queue ended jobs again, and with them what was cancelled because of them."""
         changed = Changed()
-        todo = sorted(self._found(jobs), key=lambda job: job.id)  # what others follow comes first
+        todo = sorted(self._tables.find_all(jobs), key=lambda job: job.id)  # what others follow comes first
         with self._engine.change() as change:
             seen = {job.id for job in todo}
             while todo:
@@ -513,11 +467,11 @@ class Queue:
     def set_priority(self, jobs: Sequence[JobId], priority: int) -> Changed:
         """Another priority for jobs that wait. Their places among those of the same priority stay."""
         changed = Changed()
-        found = self._found(jobs)
+        found = self._tables.find_all(jobs)
         with self._engine.change() as change:
             for job in found:
                 if job.state not in (State.QUEUED, State.HELD):
-                    changed.unchanged.append((job.id, _why_not(job, "only what has not started can be changed")))
+                    changed.unchanged.append((job.id, why_not(job, "only what has not started can be changed")))
                     continue
                 change.record(JobEdited(replace(job, request=replace(job.request, priority=priority))))
                 change.leave(job)
@@ -539,7 +493,7 @@ class Queue:
 
         `hold` holds it, or releases it, with that.
         """
-        (old,) = self._found([job])
+        (old,) = self._tables.find_all([job])
         new = self._edited(old, request)
         if top:
             highest = min(self._tables.highest_priority(urgent=new.request.urgent) + 1, _HIGHEST_PRIORITY)
@@ -576,9 +530,9 @@ class Queue:
             )
         new = old
         if request is not None:
-            (request,) = _shaped([request], self._listing.code(old.code) if old.code else None)
-            _check_order(old.id, request)
-            _check_cards(old, request)
+            (request,) = with_shapes([request], self._listing.code(old.code) if old.code else None)
+            check_order(old.id, request)
+            check_cards(old, request)
             if request.once != old.request.once:
                 self._check_key(old, request.once)
             follows = request.after if request.after != old.request.after else ()
@@ -621,7 +575,7 @@ class Queue:
 
     def _neighbour(self, job: Job, number: JobId, side: str) -> Job:
         """The job that this one is to stand beside."""
-        (other,) = self._found([number])
+        (other,) = self._tables.find_all([number])
         if other.state is not State.QUEUED or other.id == job.id:
             raise Conflict(f"cannot go {side} job {number}", remedy="it does not wait in the queue")
         if other.request.urgent != job.request.urgent:
@@ -672,53 +626,10 @@ class Queue:
         with self._engine.change() as change:
             return clear_mark(change, f"project {project}" if project else "queue")
 
-    # -- helpers ---------------------------------------------------------------------------------------
-
-    def _found(self, jobs: Sequence[JobId]) -> list[Job]:
-        found = self._tables.find(jobs)
-        if len(found) < len(jobs):
-            there = {job.id for job in found}
-            raise NoSuchJob(next(job for job in jobs if job not in there))
-        return found
-
 
 def _beside(job: Job, other: Job, rank: float) -> Job:
     """The job at this place of the other's priority."""
     return replace(job, rank=rank, request=replace(job.request, priority=other.request.priority))
-
-
-def _shaped(requests: Sequence[Request], code: Mapping[str, Any] | None = None) -> Sequence[Request]:
-    """The same, with the shapes of those that want `--vram auto`; jobs of one list share their wishes still."""
-    if not any(request.wishes.shape for request in requests):
-        return requests
-    copy, original = (str((code or {}).get(name) or "") for name in ("snapshot", "root"))
-    wishes: dict[Wishes, Wishes] = {}
-    found = []
-    for request in requests:
-        shaped = with_shape(request, copy=copy, original=original)
-        found.append(replace(shaped, wishes=wishes.setdefault(shaped.wishes, shaped.wishes)))
-    return found
-
-
-def _check_order(job: JobId, request: Request) -> None:
-    """A job follows older ones only, so that there are no cycles."""
-    if late := [needed.job for needed in request.after if needed.job >= job]:
-        raise BadInput(f"job {job} cannot follow job {late[0]}", remedy="a job follows older ones")
-
-
-def _check_cards(job: Job, new: Request) -> None:
-    """Raise BadInput for a wish for cards that Slurm would not be told, because a line of the script says it."""
-    if not new.on or not new.on_options:
-        return
-    from dibs.model.slurm_options import OF_GPUS  # few jobs have any
-
-    said = [f"--{name}={value}" for name, value in new.on_options if name in OF_GPUS]
-    before, after = ((one.num_gpus, one.gpu_type, one.share, one.vram) for one in (job.request.wishes, new.wishes))
-    if said and after != before:
-        raise BadInput(
-            f"cannot change the GPUs of job {job.id}: Slurm is told {' '.join(said)} as it is",
-            remedy="that line of its script says how many: change it, and add the script again",
-        )
 
 
 def _tell_there(job: Job, why: str, change: Change) -> None:
@@ -727,62 +638,3 @@ def _tell_there(job: Job, why: str, change: Change) -> None:
     key = (job.id, job.attempts)
     one = change.next.remote[key]
     change.next.remote[key] = replace(one, job=replace(one.job, why_held=why))
-
-
-def _why_not(job: Job, rule: str) -> str:
-    return f"{rule}; it {job.state.phrase}"
-
-
-def _check_project(name: str) -> None:
-    """A project is paused and listed by its name, so the name must be text: other bytes could not be typed."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise BadInput(
-            f"the project {name!r} is no UTF-8 text", remedy="choose a name of plain letters", field="project"
-        ) from None
-
-
-def _check_checkpoint(request: Request) -> None:
-    if request.checkpoint is None:
-        return
-    if request.time_limit is None:
-        raise BadInput(
-            "a checkpoint signal comes before a time limit, and there is none", remedy="set one with -t"
-        )
-    if request.checkpoint.seconds >= request.time_limit:
-        raise BadInput(
-            f"the checkpoint signal would come {request.checkpoint.seconds:g} s before a limit of"
-            f" {request.time_limit:g} s",
-            remedy="give the job more time with -t, or send the signal later",
-        )
-
-
-def by_uuid(requests: Sequence[Request], pool: Pool) -> Sequence[Request]:
-    """The same, with the UUIDs of cards instead of numbers: after a reboot a number may mean another card.
-
-    Jobs of one list share their wishes still. A card that was only declared has nothing but its number.
-    """
-    if not any(request.wishes.only or request.wishes.prefer for request in requests):
-        return requests
-    known: dict[Wishes, Wishes] = {}
-    found = []
-    for request in requests:
-        wishes = request.wishes
-        if wishes not in known:
-            known[wishes] = replace(wishes, only=_keys(wishes.only, pool), prefer=_keys(wishes.prefer, pool))
-        found.append(replace(request, wishes=known[wishes]))
-    return found
-
-
-def _keys(ids: Iterable[str], pool: Pool) -> tuple[str, ...]:
-    keys = (key for one in ids for key in _keys_of_one(one, pool))
-    return tuple(dict.fromkeys(keys))
-
-
-def _keys_of_one(gpu_id: str, pool: Pool) -> list[str]:
-    """What it means in this pool; as it is where it means nothing yet: the pool may grow."""
-    if not gpu_id[:1].isdigit():
-        return [gpu_id]
-    gpus = [card.gpu for card in pool.cards if card.gpu.is_called(gpu_id)]
-    return [gpu.number if gpu.key == declared_key(gpu.index) else gpu.key for gpu in gpus] or [gpu_id]
