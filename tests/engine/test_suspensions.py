@@ -1,12 +1,15 @@
 """Histories of suspensions: jobs stand still and go on, whatever is killed in between."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from dibs.engine.turn.state import Key
+from dibs.engine.watch.metering import Meters
+from dibs.model.gpus import GpuReading, Reading
 from dibs.model.jobs import JobId
 from dibs.supervise.suspension import Answer, WhenAnswered
 from engine.queue_world import QueueWorld, a_wish
@@ -57,6 +60,16 @@ class SuspendingWorld(QueueWorld):
             run.stands_still = stands
             self.machine.check_overlap()
         done(Answer(state=state, **more))
+        self.settle_down()
+
+    def read(self, *, used: int = 0, **more: Any) -> None:
+        """The cards are looked at: so many GiB of each are used."""
+        seen = (
+            GpuReading(gpu=replace(card.gpu, memory_total=141 * GIB), memory_used=used * GIB, **more)
+            for card in self.cards.pool.cards
+        )
+        self.cards.saw(Reading(at=datetime.now(UTC), gpus=tuple(seen)))
+        self.turn()
         self.settle_down()
 
     def phase(self, job: int) -> str:
@@ -147,3 +160,60 @@ def test_a_suspended_job_that_is_killed_is_cancelled(world):
 
     assert [world.state(1), world.state(2)] == ["cancelled", "running"]
     assert world.phase(1) == "over"
+
+
+# -- how long it takes ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def holding(world, monkeypatch):
+    """Each running job holds 20 GiB of its card."""
+    monkeypatch.setattr(Meters, "held_by", lambda meters, key: {"index-0": 20 * GIB})
+    monkeypatch.setattr("dibs.engine.engine.memory_available", lambda: 200 * GIB)
+    return world
+
+
+def test_a_dry_run_of_an_urgent_job_says_what_would_be_suspended_where_and_for_how_long(holding):
+    world = holding
+    world.add(a_wish(preemptible=True))
+
+    (prospect,) = world.queue.check([a_wish(urgent=True)])
+
+    assert prospect.reason.sentence == "waits for job 1 to be suspended, about 13s for 20G"
+    assert prospect.gpus == (0,)
+    assert prospect.starts_at == pytest.approx(world.now + 13, abs=1)
+    assert world.moving == {}
+
+
+def test_why_says_how_long_a_suspension_takes_as_long_as_it_lasts(holding):
+    world = holding
+    world.add(a_wish(preemptible=True))
+    world.add(a_wish(urgent=True))
+
+    world.advance(5)
+    waits = world.queue.why(JobId(2))
+
+    assert waits.reason.sentence == "waits for job 1 to be suspended, about 13s for 20G"
+    assert waits.starts_at == pytest.approx(world.now + 8, abs=1)
+    assert world.sentence(1) == "is being suspended for job 2, about 13s for 20G"
+    world.advance(20)
+    assert world.queue.why(JobId(2)).unknown == "that takes longer than it did before"
+
+
+def test_the_time_is_learned_from_earlier_suspensions_of_this_machine_also_by_the_next_engine(holding):
+    world = holding
+    world.add(a_wish(preemptible=True))
+    for _ in range(3):
+        world.do("suspend", 1)
+        world.now += 40
+        world.answer(1, "suspended")
+        world.do("resume", 1)
+        world.read()
+        world.now += 20
+        world.answer(1, "running")
+
+    world.crash()
+    world.resume()
+    (prospect,) = world.queue.check([a_wish(urgent=True)])
+
+    assert prospect.reason.sentence == "waits for job 1 to be suspended, about 40s for 20G"

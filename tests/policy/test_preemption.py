@@ -35,7 +35,8 @@ def preemptible(
 ) -> PreemptibleJob:
     job = a_job(len(cards), priority=priority, urgent=urgent, preemptible=True)
     claims = tuple(a_claim(card, share, vram) for card in cards)
-    return PreemptibleJob((job.id, 1), job, claims, int(held * GIB), is_leaving, ends_at)
+    since = 0.0 if is_leaving else None
+    return PreemptibleJob((job.id, 1), job, claims, int(held * GIB), since, ends_at)
 
 
 def suspended(
@@ -82,6 +83,9 @@ def test_an_urgent_job_that_finds_no_card_has_a_preemptible_one_suspended() -> N
 
     assert [(each.key, each.for_job) for each in plan.suspensions] == [(one.key, urgent.id)]
     assert plan.placements == []
+    assert [(promise.job.id, [claim.index for claim in promise.claims]) for promise in plan.promises] == [
+        (urgent.id, [0])
+    ]
     assert plan.reasons[urgent.id].sentence == f"waits for job {one.job.id} to be suspended, about 13s for 20G"
 
 
@@ -168,6 +172,15 @@ def test_an_urgent_job_waits_for_what_is_being_suspended_already() -> None:
 
     assert told(plan) == []
     assert plan.reasons[urgent.id].sentence.startswith(f"waits for job {leaving.job.id} to be suspended")
+
+
+def test_the_expected_start_counts_from_the_beginning_of_the_suspension_and_is_unknown_when_that_is_over() -> None:
+    def until(now: float) -> float | None:
+        leaving, urgent = preemptible(0, is_leaving=True), a_job(urgent=True)
+        plan = schedule(holding(a_machine(1), leaving).with_waiting(urgent, preemptible=[leaving], now=now))
+        return plan.reasons[urgent.id].until
+
+    assert (round(until(0.0) or 0), round(until(10.0) or 0), until(20.0)) == (13, 13, None)
 
 
 def test_two_urgent_jobs_do_not_wait_for_the_same_card() -> None:

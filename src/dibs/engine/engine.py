@@ -561,6 +561,7 @@ class Engine:
         shapes |= {one.job.request.wishes.shape for one in state.open.values()}
         shapes.discard("")
         preemptible = [key for key, one in state.open.items() if one.may_be_preempted]
+        is_leaving = any(one.is_moving for one in state.open.values())
         measured = {key: self.meters.usage_of(key) for key, one in state.open.items() if _books_memory(one)}
         return TurnFacts(
             board=board,
@@ -579,14 +580,14 @@ class Engine:
             lessons={about: one for shape in shapes for about, one in self.store.lessons.of(shape).items()},
             usages={key: usage for key, usage in measured.items() if usage is not None},
             limits=self.limits.stop_rules,
-            move_speed=self._move_speed() if preemptible else MoveSpeed(),
+            move_speed=self.move_speed() if preemptible or is_leaving else MoveSpeed(),
             held={key: self.meters.held_by(key) for key in preemptible},
             may_suspend=bool(preemptible) and self._find_helpers is not None,
             memory_available=memory_available() if preemptible else None,
         )
 
-    def _move_speed(self) -> MoveSpeed:
-        """As learned from the last suspensions."""
+    def move_speed(self) -> MoveSpeed:
+        """How fast the memory of jobs is moved, as learned from the last suspensions on this machine."""
         latest = self.store.suspensions.latest()
         return learned_speed(
             ((one.held_bytes, one.suspended_at - one.began_at) for one in latest if one.suspended_at is not None),

@@ -13,7 +13,7 @@ from dibs.model.gpus import Claim
 from dibs.model.jobs import Job, Reason
 from dibs.model.units import show_duration, show_size
 from dibs.policy.placement import Placer
-from dibs.policy.snapshot import MoveRate, MoveSpeed, PreemptibleJob, Preemption, Snapshot
+from dibs.policy.snapshot import MoveRate, MoveSpeed, Placement, PreemptibleJob, Preemption, Snapshot
 
 _MOST_TRIALS = 600  # sets of jobs that are tried for one urgent job; then the best one so far is taken
 _LARGE = 256 * 1024**2  # bytes; what moves less tells the cost of the start, what moves more the speed
@@ -28,6 +28,7 @@ class MakingRoom:
 
     reason: Reason
     suspensions: list[Preemption]
+    promised: Placement  # what it gets then
 
 
 class Preemptor:
@@ -65,7 +66,8 @@ class Preemptor:
         self._table.promise(job.request.wishes, claims)
         cards = {claim.gpu for claim in claims}
         awaited = [one for one in self._leaving if cards & {claim.gpu for claim in one.claims}]
-        return MakingRoom(self._waits_for(awaited), [Preemption(one.key, one.job, job.id) for one in victims])
+        suspensions = [Preemption(one.key, one.job, job.id) for one in victims]
+        return MakingRoom(self._waits_for(awaited), suspensions, Placement(job, claims))
 
     def _leave(self, one: PreemptibleJob) -> None:
         self._leaving.append(one)
@@ -116,13 +118,25 @@ class Preemptor:
         size = sum(one.held for one in leaving)
         names = [one.job.label for one in leaving]
         jobs = f"job {names[0]}" if len(names) == 1 else f"jobs {', '.join(names[:-1])} and {names[-1]}"
-        time = show_duration(max(1, round(expected_seconds(size, self._speed))))
-        return Reason("suspending", f"waits for {jobs} to be suspended, about {time} for {show_size(size)}")
+        begun = min((one.leaving_since for one in leaving if one.leaving_since is not None), default=self._now)
+        until = begun + expected_seconds(size, self._speed)
+        return Reason(
+            "suspending",
+            f"waits for {jobs} to be suspended, {time_to_move(size, self._speed)}",
+            until if until > self._now else None,  # None: it takes longer than others did
+        )
 
 
 def expected_seconds(size: int, speed: MoveSpeed, *, resumes: bool = False) -> float:
     """How long it will take to suspend a job that holds so many bytes, or to resume it."""
     return (speed.resume if resumes else speed.suspend).seconds(size)
+
+
+def time_to_move(size: int, speed: MoveSpeed, *, resumes: bool = False) -> str:
+    """The same for people: `about 13s for 20G`."""
+    seconds = max(1, round(expected_seconds(size, speed, resumes=resumes)))
+    time = f"{seconds}s" if seconds < 10 else show_duration(seconds)  # no tenths of what is estimated
+    return f"about {time} for {show_size(size)}" if size else f"about {time}"
 
 
 def learned_speed(suspended: Iterable[tuple[int, float]], resumed: Iterable[tuple[int, float]]) -> MoveSpeed:

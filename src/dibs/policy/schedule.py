@@ -77,6 +77,7 @@ def schedule(snapshot: Snapshot) -> Plan:
                 arrays.add(request.array)
         elif preemptor is not None and request.urgent and (making_room := preemptor.make_room(job, length)):
             plan.suspensions += making_room.suspensions
+            plan.promises.append(making_room.promised)
             plan.reasons[job.id] = making_room.reason
             if request.array is not None:
                 arrays.add(request.array)

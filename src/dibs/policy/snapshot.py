@@ -78,8 +78,12 @@ class PreemptibleJob:
     job: Job
     claims: tuple[Claim, ...]
     held: int = 0  # bytes on its cards, which are to be moved
-    is_leaving: bool = False  # it is being suspended: its cards become free soon
+    leaving_since: float | None = None  # it is being suspended since then: its cards become free soon
     ends_at: float | None = None  # at the latest; None: it has no limit
+
+    @property
+    def is_leaving(self) -> bool:
+        return self.leaving_since is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,7 @@ class Plan:
     placements: list[Placement] = field(default_factory=list)
     reasons: dict[JobId, Reason] = field(default_factory=dict)  # of waiting and of suspended jobs
     suspensions: list[Preemption] = field(default_factory=list)
+    promises: list[Placement] = field(default_factory=list)  # what urgent jobs get once room was made for them
     resumptions: list[SuspendedJob] = field(default_factory=list)
 
 

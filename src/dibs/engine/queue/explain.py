@@ -17,6 +17,7 @@ from dibs.model.suspensions import Suspension, SuspensionPhase
 from dibs.model.units import show_size
 from dibs.policy.fitting import may_meet
 from dibs.policy.forecast import MOST_JOBS, Line, Prospect, forecast, starting_order
+from dibs.policy.preemption import time_to_move
 from dibs.policy.schedule import fair_order, longest, schedule, waits_for_turn
 from dibs.policy.snapshot import Snapshot
 from dibs.store.listing import Filter
@@ -118,8 +119,11 @@ class Explain:
         now = self._clock()
         prospect = self._prospect(number, now)
         reason = self._before_line(job, now) or self._in_line(job, now)
-        starts_at = None if reason.code == "paused" else prospect.starts_at
-        return WaitExplanation(reason, starts_at, prospect.unknown)
+        if reason.code == "paused":
+            return WaitExplanation(reason, unknown=prospect.unknown)
+        if reason.code == _MAKES_ROOM:  # the forecast knows nothing of suspensions
+            return WaitExplanation(reason, reason.until, "" if reason.until else _TAKES_LONGER)
+        return WaitExplanation(reason, prospect.starts_at, prospect.unknown)
 
     def why_alike(self, numbers: Sequence[JobId], known: Alike | None = None) -> Alike:
         """Why these wait, for many: those of one array or call that wait alike get the answer of the first.
@@ -196,11 +200,14 @@ class Explain:
         line = self._line(now, ready)
         prospects = forecast(line, [job.id for job in ready])
         in_line = [job for job in line.snapshot.waiting if apart.get(job.id) is None]
-        reasons = schedule(replace(line.snapshot, waiting=in_line)).reasons
+        plan = schedule(replace(line.snapshot, waiting=in_line))
+        promises = {one.job.id: tuple(claim.index for claim in one.claims) for one in plan.promises}
         found = []
         for job in jobs:
             prospect = prospects.get(job.id, Prospect(unknown="it is held"))
-            reason = apart[job.id] or reasons.get(job.id)
+            reason = apart[job.id] or plan.reasons.get(job.id)
+            if reason is not None and (gpus := promises.get(job.id)):
+                prospect = Prospect(reason.until, gpus, "" if reason.until else _TAKES_LONGER)
             shape = job.request.wishes.shape
             found.append(JobProspect(prospect.gpus, prospect.starts_at, reason, shape, prospect.unknown))
         late = Reason("turn", "waits for its turn")
@@ -236,8 +243,10 @@ class Explain:
             why = f"could not be suspended {suspension.why}: {suspension.why_not}"
             return WaitExplanation(Reason("not-suspended", why))
         if not one.is_suspended:
+            resumes = suspension.phase is SuspensionPhase.RESUMING
+            time = time_to_move(suspension.held_bytes, self._engine.move_speed(), resumes=resumes)
             return WaitExplanation(
-                Reason(suspension.phase, f"is {_MOVING[suspension.phase]} {suspension.why}".rstrip())
+                Reason(suspension.phase, f"is {_MOVING[suspension.phase]} {suspension.why}, {time}")
             )
         why = f"is suspended {suspension.why}{_where(suspension)}"
         if not suspension.resumes:
@@ -400,6 +409,8 @@ class Explain:
 
 
 _STARTING = Reason("starting", "is about to start")
+_MAKES_ROOM = "suspending"  # the reason of a job that others are suspended for
+_TAKES_LONGER = "that takes longer than it did before"
 
 
 def _is_held(job: Job, which: str = "") -> Reason:

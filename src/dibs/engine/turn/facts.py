@@ -330,15 +330,14 @@ def take_snapshot(
 def _preemptible(state: NextState, facts: TurnFacts) -> Iterable[PreemptibleJob]:
     """What runs here and may be suspended for an urgent job, or is being suspended already."""
     for key, one in state.open.items():
-        is_leaving = one.suspension is not None and one.suspension.phase is SuspensionPhase.SUSPENDING
-        held = sum(facts.held.get(key, {}).values())
-        if is_leaving or (
-            facts.may_suspend
-            and one.may_be_preempted
-            and key[0] not in state.stopping
-            and not too_much_to_move(held, facts.memory_available)
-        ):
-            yield PreemptibleJob(key, one.job, one.attempt.claims, held, is_leaving, _ends_at(one))
+        suspension = one.suspension
+        if suspension is not None and suspension.phase is SuspensionPhase.SUSPENDING:
+            size, since = suspension.held_bytes, suspension.began_at
+            yield PreemptibleJob(key, one.job, one.attempt.claims, size, since, _ends_at(one))
+        elif facts.may_suspend and one.may_be_preempted and key[0] not in state.stopping:
+            size = sum(facts.held.get(key, {}).values())
+            if not too_much_to_move(size, facts.memory_available):
+                yield PreemptibleJob(key, one.job, one.attempt.claims, size, None, _ends_at(one))
 
 
 def _booked(state: NextState, lessons: Lessons) -> Iterable[Wishes]:

@@ -1,0 +1,81 @@
+"""Who is suspended for whom, from outside: a real daemon, real processes, and a driver that is a fake."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuda.machine import FAKE_PROGRAM, GB, FakeMachine, goes_on, stands_still, steps
+from stories.outside import World, wait_until
+
+
+class MovingWorld:
+    """A queue on one card of 16 GiB, with programs that count their steps while they run."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.machine = FakeMachine(Path(world.environ["DIBS_STATE"]).parent / "driver")
+        world.environ |= self.machine.environ | {"DIBS_READING_SECONDS": "0.1"}
+
+    def begin(self, **settings: str) -> None:
+        self.world.environ |= settings
+        self.world.run_daemon()
+
+    def add(self, name: str, *options: str, gigabytes: int = 10, steps: int = 0) -> int:
+        """A program that is called so, and ends after so many steps if at all."""
+        words = ["python", "-S", FAKE_PROGRAM, str(self.ledger(name)), "--bytes", str(gigabytes * GB)]
+        return self.world.add("-J", name, *options, "--", *words, "--steps", str(steps))
+
+    def ledger(self, name: str) -> Path:
+        return Path(self.world.environ["DIBS_STATE"]).parent / name
+
+    def job(self, number: int) -> dict[str, Any]:
+        return self.world.client().job(number)
+
+    def wait_for_state(self, number: int, state: str) -> None:
+        wait_until(lambda: self.job(number)["state"] == state, show=lambda: self.job(number))
+
+    def wait_until_held(self, number: int, gigabytes: int = 10) -> None:
+        """Until a reading has shown what the job holds."""
+        sentence = f"for {gigabytes}G"
+        wait_until(lambda: sentence in self.dry_run("--urgent"), show=lambda: self.dry_run("--urgent"))
+
+    def dry_run(self, *options: str) -> str:
+        return self.world.dibs("add", "--dry-run", *options, "--", "true").stdout
+
+    def why(self, number: int) -> str:
+        return self.world.dibs("why", str(number)).stdout
+
+    def end(self, *jobs: int) -> None:
+        self.world.dibs("kill", *map(str, jobs))
+        self.world.wait_for(*jobs)
+
+
+@pytest.fixture
+def moving(world: World) -> MovingWorld:
+    return MovingWorld(world)
+
+
+def test_an_urgent_job_is_told_before_and_after_what_is_suspended_for_it_and_the_other_goes_on(
+    moving: MovingWorld,
+) -> None:
+    moving.begin()
+    train = moving.add("train", "--preemptible")
+    moving.wait_until_held(train)
+
+    told = moving.dry_run("--urgent")
+    assert re.search(r"on GPU 0: waits for job 1 \(train\) to be suspended, about 7s for 10G", told), told
+    urgent = moving.add("urgent", "--urgent", gigabytes=12, steps=50)
+    moving.wait_for_state(train, "suspended")
+    assert "suspended for job 2" in moving.why(train)
+    assert stands_still(moving.ledger("train"))
+    (ended,) = moving.world.wait_for(urgent)
+
+    assert (ended["state"], steps(moving.ledger("urgent"))) == ("succeeded", 50)
+    moving.wait_for_state(train, "running")
+    assert goes_on(moving.ledger("train"))
+    # It took a moment here, and that is what is expected of the next one.
+    moving.wait_until_held(train)
+    assert "about 1s for 10G" in moving.dry_run("--urgent")
+    moving.end(train)
