@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request, expect
 
 from daemon.daemon_process import DaemonProcess
 from daemon.web_client import open_page
@@ -166,6 +166,23 @@ def cut_controls(page: Page) -> list[str]:
             .filter(([_, {display, textOverflow}]) => display !== "inline" && textOverflow !== "ellipsis")
             .filter(([{scrollWidth, clientWidth}]) => scrollWidth > clientWidth + 1)
             .map(([one]) => one.outerHTML.slice(0, 140))"""
+    )
+    return list(found)
+
+
+def overlapping(place: Locator) -> list[str]:
+    """Words and controls that lie upon each other."""
+    found = place.evaluate(
+        """place => {
+            const all = [...place.querySelectorAll("h2, p, label > span, input, textarea, select, button")]
+                .filter(one => one.checkVisibility({visibilityProperty: true}))
+                .filter(one => one.getBoundingClientRect().height > 0);
+            const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+                && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;
+            return all.flatMap((one, number) => all.slice(number + 1)
+                .filter(other => meet(one.getBoundingClientRect(), other.getBoundingClientRect()))
+                .map(other => `${one.outerHTML.slice(0, 100)} and ${other.outerHTML.slice(0, 100)}`));
+        }"""
     )
     return list(found)
 

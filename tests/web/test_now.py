@@ -5,11 +5,12 @@ import re
 import resource
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+import pytest
+from playwright.sync_api import Browser, Page, expect
 
 from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
-from web.browsing import Site, go, gpu
+from web.browsing import Site, go, gpu, overlapping, visit
 
 
 def test_an_empty_queue_says_what_to_type(page: Page, site: Site):
@@ -68,6 +69,24 @@ def test_a_card_is_drained_and_used_again_from_its_tile(page: Page, site: Site, 
 
     assert drained == ["2"]
     assert [card["state"] for card in daemon.get("/v1/gpus")["gpus"] if card["number"] == "2"] == ["free"]
+
+
+@pytest.mark.parametrize("width", [1440, 1280, 390])
+def test_nothing_overlaps_in_the_dialog_that_drains_a_card(site: Site, browser: Browser, width: int):
+    error = {"code": "conflict", "message": "the daemon is about to end " * 4, "remedy": "try again in a moment"}
+    with visit(site, browser, viewport={"width": width, "height": 800}) as (page, watch):
+        page.route("**/v1/gpus/act", lambda route: route.fulfill(status=409, json={"error": error}))
+        watch.forgive("409")
+        go(page, site, "now")
+        gpu(page, 2).get_by_role("button", name="Drain").click()
+        dialog = page.get_by_role("dialog", name="Drain GPU 2?")
+        found = overlapping(dialog)
+        dialog.get_by_role("button", name="Drain it").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("about to end")
+
+        assert found + overlapping(dialog) == []
+        box, field = dialog.bounding_box(), dialog.get_by_label("Reason").bounding_box()
+        assert box and field and field["x"] + field["width"] <= box["x"] + box["width"] <= width
 
 
 def test_jobs_come_run_wait_with_a_reason_and_fail_without_a_reload(page: Page, site: Site, daemon: DaemonProcess):

@@ -26,6 +26,8 @@ export class JobPages {
   private readonly closing = new AbortController();
   private inSight: [number, number] = [0, 0]; // rows
   private newest: number | null = null; // the first job of the list; null where it is not sorted by number
+  private looks = 0; // that began
+  private lastTaken = 0; // the look whose answer is shown
   private timer = 0;
   private readonly reports: number;
   private readonly stop: () => void;
@@ -101,11 +103,14 @@ export class JobPages {
 
   /** Read again all that is in sight, and show it at once: a part of it alone would be rows of another moment. */
   async refresh(): Promise<void> {
+    const look = ++this.looks;
     try {
       const top = await this.ask(0, PAGE);
       const arrived = this.arrivedSince(top);
       const others = this.pagesInSight(arrived).filter((page) => page !== 0);
       const found = await Promise.all(others.map((page) => this.ask(page * PAGE, PAGE)));
+      if (look < this.lastTaken) return; // a later one was answered sooner
+      this.lastTaken = look;
       batch(() => {
         this.pages.clear();
         this.pages.set(0, top.jobs);
