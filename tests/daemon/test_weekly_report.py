@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from dibs.daemon.weekly_report import WeeklyReport
-from dibs.engine.queue.gpu_time import begin_of
+from dibs.engine.queue.gpu_time import begin_of, keep_gpu_time
 from dibs.engine.watch.card_history import CardHistory
 from dibs.model.card_history import HOURS, HistoryBucket, Level, UseSeconds
-from dibs.model.jobs import Outcome
+from dibs.model.jobs import JobId, Outcome
+from dibs.model.suspensions import Suspension, SuspensionPhase
 from dibs.model.usage import Usage
 from dibs.model.weeks import GpuTime, Week
 from dibs.store.history import OutsideUse
@@ -69,6 +70,28 @@ def test_attempts_are_clipped_at_the_week_and_cleaned_ones_are_added(store: Stor
     assert [(one["user"], one["gpu_hours"], one["energy_watt_hours"]) for one in new["users"]] == [
         ("ann", 6.0, 13.0)
     ]
+
+
+def test_a_suspended_job_has_no_gpu_hours(store: Store):
+    begin = begin_of(Week(2026, 46))
+    ran(store, begin, None)
+    suspended = Suspension(
+        number=1,
+        phase=SuspensionPhase.SUSPENDED,
+        why="by you",
+        resumes=False,
+        began_at=begin + 3 * HOUR,
+        suspended_at=begin + 3 * HOUR,
+    )
+    with store.turn():
+        store.suspensions.put((JobId(1), 1), suspended)
+
+    new, _ = reported(store, begin + 12 * HOUR)["weeks"]
+
+    assert [(one["gpu_hours"], one["attempts"]) for one in new["projects"]] == [(1.0, 1)]
+    with store.turn():
+        keep_gpu_time(store, [1], begin + 12 * HOUR)
+    assert store.history.cleaned("2026-W46")[""].seconds == HOUR
 
 
 @pytest.mark.parametrize(("cards", "number"), [("0,1", 2), ("0,1,+6", 8), ("+3", 3), ("MIG-a/1", 1), ("", 0)])

@@ -61,6 +61,16 @@ def test_an_attempt_is_clipped_at_the_borders_with_its_energy():
     assert (second.seconds, second.watt_hours) == (10, 10)
 
 
+def test_the_time_in_which_an_attempt_had_nothing_of_its_cards_does_not_count():
+    found = WeeklySum([0, 10, 20, 30])
+    found.add([an_attempt(0, 25, gpus=2, watt_hours=40, off_cards=[(2, 4), (8, 21)])])
+
+    first, second, third = (week.get("p") for week in found.weeks)
+    assert (first.seconds, first.watt_hours, first.attempts) == (12, 24, 1)
+    assert second is None
+    assert (third.seconds, third.watt_hours) == (8, 16)
+
+
 def test_gpus_elsewhere_are_counted_apart_and_what_was_not_measured_is_not_in_the_mean():
     found = WeeklySum([0, 10])
     found.add([an_attempt(0, 10, is_remote=True), an_attempt(0, 10, load=80), an_attempt(0, 10)])

@@ -68,6 +68,13 @@ class AttemptTime:
     is_remote: bool = False  # on another machine
     watt_hours: float | None = None
     load: float | None = None  # percent of its part
+    off_cards: Sequence[tuple[float, float]] = ()  # when it had nothing of them: suspended, in order
+
+    def seconds_between(self, since: float, until: float) -> float:
+        """How long it had its part of the cards between two moments."""
+        begin, end = max(since, self.begin), min(until, self.end)
+        off = sum(max(0.0, min(end, back) - max(begin, left)) for left, back in self.off_cards)
+        return max(0.0, end - begin - off)
 
 
 @dataclass(slots=True)
@@ -105,14 +112,13 @@ class WeeklySum:
         """Add attempts, each clipped at the borders. Its energy is taken to be even over its time."""
         for attempt in attempts:
             for week, (since, until) in zip(self.weeks, pairwise(self._borders), strict=True):
-                begin, end = max(since, attempt.begin), min(until, attempt.end)
-                if end > begin:
-                    week.setdefault(attempt.project, GpuTime()).add(_part(attempt, end - begin))
+                if seconds := attempt.seconds_between(since, until):
+                    week.setdefault(attempt.project, GpuTime()).add(_part(attempt, seconds))
 
 
 def _part(attempt: AttemptTime, seconds: float) -> GpuTime:
     gpu_seconds = seconds * attempt.gpus
-    part = seconds / (attempt.end - attempt.begin)
+    part = seconds / attempt.seconds_between(attempt.begin, attempt.end)
     is_measured = attempt.load is not None and not attempt.is_remote
     return GpuTime(
         seconds=0.0 if attempt.is_remote else gpu_seconds,

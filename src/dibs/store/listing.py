@@ -70,8 +70,10 @@ _NAMED = {
 
 _SPAN = (
     "a.job, a.number, jobs.name, jobs.project, a.claims, a.opened_at, a.ended_at, a.cause, a.node, a.node_gpus,"
-    " a.usage"
+    " a.usage, (select json_group_array(json_array(s.suspended_at, s.resuming_at, s.ended_at, s.frees_cards))"
+    " from suspensions as s where s.job = a.job and s.attempt = a.number and s.suspended_at is not null)"
 )
+_NONE_STOOD_STILL = "[]"
 _HAS_ENDED = "ended_at is not null"  # said for the index, which knows only these
 # What was only handed to another system has not run.
 _OVERLAPS = "a.opened_at <= ? and coalesce(a.ended_at, ?) >= ? and (a.backend = '' or a.node <> '')"
@@ -497,6 +499,16 @@ def _read_cursor(text: str) -> tuple[float, int]:
 
 
 @dataclass(frozen=True, slots=True)
+class StillSpan:
+    """A time in which an attempt stood still."""
+
+    since: float
+    until: float | None  # None: it still does
+    off_until: float | None  # until it had its cards again; None: it has not
+    frees_cards: bool  # False: its memory stayed there, and nobody else could have them
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """One attempt, as a bar on a time line."""
 
@@ -513,6 +525,13 @@ class Span:
     node_gpus: str = ""  # its cards there: `0,1`; `0,1,+2` where it has two more on other nodes
     share: Fraction = Fraction(1)  # of each card
     usage: str = ""  # what was measured: `codec.read_usage` reads it
+    suspended: tuple[StillSpan, ...] = ()
+
+    def off_cards(self, now: float) -> list[tuple[float, float]]:
+        """The times in which it had nothing of its cards, though it had not ended."""
+        return [
+            (one.since, now if one.off_until is None else one.off_until) for one in self.suspended if one.frees_cards
+        ]
 
     @property
     def gpu_count(self) -> float:
@@ -541,10 +560,10 @@ class Spans:
         self._ask = ask
 
     def running(self, since: float, until: float) -> list[Span]:
-        """Of jobs that run now, earlier attempts too."""
+        """Of jobs that run or are suspended now, earlier attempts too."""
         rows = self._ask(
             f"select {_SPAN} from jobs join attempts as a on a.job = jobs.id"
-            f" where jobs.state = 'running' and {_OVERLAPS}",
+            f" where jobs.state in ('running', 'suspended') and {_OVERLAPS}",
             (until, until, since),
         )
         return [_span(row) for row in rows]
@@ -587,10 +606,29 @@ class Spans:
 
 
 def _span(row: Any) -> Span:
-    job, number, name, project, claims, opened_at, ended_at, cause, node, node_gpus, usage = row
-    state = State.RUNNING if ended_at is None else _state(cause)
+    job, number, name, project, claims, opened_at, ended_at, cause, node, node_gpus, usage, still = row
+    suspended = () if still == _NONE_STOOD_STILL else _suspended(still, ended_at)
+    if ended_at is not None:
+        state = _state(cause)
+    else:
+        state = State.SUSPENDED if suspended and suspended[-1].until is None else State.RUNNING
     gpus, share = _gpus(claims)
-    return Span(job, number, name, project, gpus, opened_at, ended_at, state, cause, node, node_gpus, share, usage)
+    return Span(
+        *(job, number, name, project, gpus, opened_at, ended_at, state, cause, node, node_gpus, share, usage),
+        suspended,
+    )
+
+
+def _suspended(text: str, ended_at: float | None) -> tuple[StillSpan, ...]:
+    """They end with the attempt, whose end may have been found later than it was."""
+
+    def before_end(at: float | None) -> float | None:
+        return at if ended_at is None else ended_at if at is None else min(at, ended_at)
+
+    return tuple(
+        StillSpan(since, before_end(until), before_end(until if off_until is None else off_until), bool(frees))
+        for since, off_until, until, frees in json.loads(text)
+    )
 
 
 @lru_cache(1024)

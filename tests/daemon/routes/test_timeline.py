@@ -4,13 +4,15 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
 from daemon.daemon_process import DaemonProcess
 from dibs.daemon import attempt_search
 from dibs.daemon.routes.timeline import TimelineSearch
-from dibs.model.jobs import Cause, Outcome
+from dibs.model.jobs import Cause, JobId, Outcome
+from dibs.model.suspensions import Suspension, SuspensionPhase
 from dibs.store.listing import Span
 from dibs.store.store import Store
 from store.builders import an_attempt, submit
@@ -122,6 +124,46 @@ def test_a_bar_knows_its_cards(store: Store):
     ]
 
 
+def stood_still(store: Store, job: int, number: int, since: float | None, until: float | None, **more: Any) -> None:
+    phase = SuspensionPhase.SUSPENDED if until is None else SuspensionPhase.OVER
+    times = {"began_at": since or 0.0, "suspended_at": since, "ended_at": until}
+    one = Suspension(number=number, phase=phase, why="by you", resumes=False, **{**times, **more})
+    with store.turn():
+        store.suspensions.put((JobId(job), 1), one)
+
+
+def test_a_bar_knows_when_its_attempt_stood_still(store: Store):
+    runs, over, never = ran(store, (0, None)), ran(store, (1, 20)), ran(store, (2, None))
+    stood_still(store, runs, 1, 3, 6, resuming_at=5.0)
+    stood_still(store, runs, 2, 8, None, frees_cards=False)
+    stood_still(store, over, 1, 15, 23)  # its end was found later than it was
+    stood_still(store, never, 1, None, 9)  # it could not be suspended
+
+    first, second, third = gathered(store, 0, 30).found
+
+    assert [(one.since, one.until, one.frees_cards) for one in first.suspended] == [(3, 6, True), (8, None, False)]
+    assert first.off_cards(30) == [(3, 5)]
+    assert [(one.since, one.until) for one in second.suspended] == second.off_cards(30) == [(15, 20)]
+    assert third.suspended == ()
+    assert [str(span.state) for span in (first, second, third)] == ["suspended", "succeeded", "running"]
+
+
+def test_the_api_shows_when_an_attempt_stood_still(daemon: DaemonProcess):
+    job = daemon.add({"command": "sleep 60", "only": ["0"]})
+    for action, phase in (("suspend", "suspended"), ("resume", "over"), ("suspend", "suspended")):
+        wait_until(lambda: daemon.state(job) in ("running", "suspended"))
+        daemon.post("/v1/jobs/act", {"action": action, "ids": [job]})
+        wait_until(lambda phase=phase: daemon.job(job)["suspension"]["phase"] == phase)
+
+    (bar,) = daemon.get("/v1/timeline")["attempts"]
+
+    assert (bar["state"], bar["ended_at"]) == ("suspended", None)
+    first, second = bar["suspended"]
+    assert bar["started_at"] < first["since_at"] < first["until_at"] < second["since_at"]
+    assert (second["until_at"], second["frees_cards"]) == (None, True)
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [job]})
+
+
 def test_the_api_shows_shares_and_the_time_before_the_daemon(daemon: DaemonProcess):
     packed = daemon.add({"command": "true", "share": "1/8", "only": ["0"]})
     daemon.wait(packed)
@@ -156,6 +198,7 @@ def test_the_api_shows_what_ran_today(daemon: DaemonProcess):
         "ended_at": over["ended_at"],
         "state": "failed",
         "cause": "exit code",
+        "suspended": [],
     }
     assert (second["job"], second["ended_at"], second["state"], second["gpus"]) == (running, None, "running", [0])
     assert not found["is_partial"]

@@ -2424,6 +2424,8 @@ export interface components {
              * @enum {string}
              */
             state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            /** Suspended */
+            suspended: components["schemas"]["StillObject"][];
             /** User */
             user: string;
         };
@@ -2464,6 +2466,21 @@ export interface components {
             version: string;
             /** Warm */
             warm: components["schemas"]["WarmProcess"][];
+        };
+        /**
+         * StillObject
+         * @description A time in which an attempt stood still.
+         */
+        StillObject: {
+            /** Frees Cards */
+            frees_cards: boolean;
+            /**
+             * Since At
+             * Format: date-time
+             */
+            since_at: string;
+            /** Until At */
+            until_at: string | null;
         };
         /** StopOrder */
         StopOrder: {

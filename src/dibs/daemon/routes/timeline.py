@@ -23,6 +23,14 @@ MOST = 10_000  # attempts in one response
 _DAY = 86_400.0
 
 
+class StillObject(TypedDict):
+    """A time in which an attempt stood still."""
+
+    since_at: Moment
+    until_at: Moment | None  # null: it still does
+    frees_cards: bool  # others could have its cards meanwhile
+
+
 class SpanObject(TypedDict):
     """One attempt, as a bar on a time line."""
 
@@ -39,6 +47,7 @@ class SpanObject(TypedDict):
     ended_at: Moment | None
     state: StateName
     cause: str | None
+    suspended: list[StillObject]  # the oldest first
 
 
 class CardUseObject(TypedDict):
@@ -161,4 +170,8 @@ def _object(span: Span, user: str) -> dict[str, Any]:
         "ended_at": moment(span.ended_at),
         "state": str(span.state),
         "cause": span.cause,
+        "suspended": [
+            {"since_at": moment(one.since), "until_at": moment(one.until), "frees_cards": one.frees_cards}
+            for one in span.suspended
+        ],
     }

@@ -42,6 +42,7 @@ def attempt_times(
                 is_remote=bool(span.node),
                 watt_hours=usage.energy if usage else None,
                 load=usage.mean_load if usage else None,
+                off_cards=span.off_cards(now),
             )
 
 
