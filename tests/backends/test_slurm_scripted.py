@@ -133,6 +133,18 @@ def test_a_controller_whose_clock_was_set_right_is_believed_again(tmp_path: Path
     assert [round(one / 600) for one in (wrong, soon, right)] == [6, 6, 12]
 
 
+def test_an_answer_that_is_late_is_no_wrong_clock(tmp_path: Path):
+    starts = int(time.time()) + 7200
+    waits = {"JobID": "1", "Name": "dibs-q1-1.1", "State": "PENDING", "StartTime": f"{starts}"}
+    backend = scripted(tmp_path / "there", [waits])
+    says = "now=$(date +%s); sleep 1.5; echo Configuration data as of $now"
+    command_says(tmp_path / "there", "scontrol", says)
+
+    [seen] = observe(backend, str(tmp_path / "1"))
+
+    assert seen.expected_start == starts
+
+
 def test_what_nobody_asked_about_is_told_and_taken_out_in_one_call(tmp_path: Path):
     rows = [
         {"JobID": "1", "State": "RUNNING", "Name": "dibs-q1-1.1"},  # asked about

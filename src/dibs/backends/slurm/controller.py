@@ -279,8 +279,9 @@ class Controller:
                 self._commands.ask("scontrol", ["release" if release else "uhold", some])
 
     def _show_config(self) -> dict[str, str]:
+        asked_at = time.time()
         lines = self._ask("scontrol", ["show", "config"]).decode("utf-8", "replace").splitlines()
-        self._ahead, self._told_at = _ahead(lines, time.time()), time.monotonic()
+        self._ahead, self._told_at = _ahead(lines, asked_at, time.time()), time.monotonic()
         return {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
 
     def _ask(self, command: str, arguments: Sequence[str]) -> bytes:
@@ -292,11 +293,12 @@ class Controller:
             ) from None
 
 
-def _ahead(lines: Iterable[str], now: float) -> float:
-    """By how much its clock is before ours, from the moment at which it says that it answered."""
+def _ahead(lines: Iterable[str], asked_at: float, answered_at: float) -> float:
+    """By how much its clock is before ours. It says in whole seconds when, in the meantime, it answered."""
     for line in lines:
         if (moment := line.removeprefix("Configuration data as of ")) != line and moment.isdecimal():
-            return float(moment) - now
+            least, most = float(moment) - answered_at, float(moment) + 1 - asked_at
+            return 0.0 if least <= 0 <= most else (least + most) / 2
     return 0.0
 
 
