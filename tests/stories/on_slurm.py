@@ -71,7 +71,7 @@ class Afar:
 
     def output(self, job: dict[str, Any]) -> str:
         path = Path(job["stdout"] or "/nothing")
-        return path.read_text() if path.exists() else ""
+        return path.read_text(errors="surrogateescape") if path.exists() else ""
 
     def fill(self) -> list[int]:
         """Jobs that have all six cards until `let_go`."""

@@ -3,6 +3,7 @@
 import getpass
 import json
 import os
+import re
 import signal
 import sys
 from collections import Counter
@@ -167,6 +168,26 @@ def test_a_script_runs_there_as_large_as_it_asks(there: Afar) -> None:
     there.assert_nothing_is_left()
 
 
+def test_what_a_script_asks_for_each_gpu_cpu_or_node_is_what_slurm_gives_it(there: Afar) -> None:
+    world = there.world
+    there.daemon()
+    asked = {
+        "--gpus=2 --cpus-per-gpu=2 --mem-per-gpu=150M": "NumCPUs=4 mem=300M TresPerNode=gres:gpu:2",
+        "--ntasks=2 -c 2 --mem-per-cpu=60M --gpus-per-task=1": "NumCPUs=4 mem=240M NumTasks=2",
+        "--exclusive": "NumCPUs=4 OverSubscribe=NO",
+    }
+    jobs = []
+    for number, lines in enumerate(asked):
+        world.write(f"{number}.sh", f"#!/bin/bash\n#SBATCH {lines}\nscontrol show job $SLURM_JOB_ID\n")
+        jobs.append(there.add("-f", f"{number}.sh"))
+
+    shown = [there.output(job) for job in there.wait_for(*jobs)]
+
+    for given, told in zip(asked.values(), shown, strict=True):
+        assert [part for part in given.split() if not re.search(rf"\b{part}\b", told)] == [], told
+    there.assert_nothing_is_left()
+
+
 @pytest.mark.parametrize(
     ("lines", "had"),
     [
@@ -197,8 +218,10 @@ def test_the_cards_of_a_script_are_those_of_all_its_nodes(there: Afar, lines: st
 SEEN = (
     'echo "$SLURM_SUBMIT_DIR|$SLURM_JOB_NAME|$SLURM_NTASKS|$SLURM_JOB_NUM_NODES|$SLURM_GPUS_ON_NODE|'
     '$SLURM_CPUS_PER_TASK|$SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT|$SLURM_RESTART_COUNT"\n'
-    'echo "${SLURM_JOB_ID:+id}$SLURMD_NODENAME" > node\n'
+    'echo "${SLURM_JOB_ID:+id}$SLURMD_NODENAME" > node; env -0 > environment\n'
 )
+# Slurm sets the first for `--gpus` only, and the second in a step.
+NOT_OF_SLURM = {"SLURM_GPUS", "SLURM_STEP_GPUS"}
 
 
 @pytest.mark.parametrize("place", ["slurm", "local"])
@@ -207,7 +230,7 @@ def test_a_script_is_told_what_scripts_of_hpc_centres_rely_on(there: Afar, place
     there.daemon()
     world.write(
         "job.sh",
-        "#!/bin/bash\n#SBATCH --gres=gpu:1 -c 2 -J my-job --array=3,5\n"
+        "#!/bin/bash\n#SBATCH --gres=gpu:1 -c 2 --mem=50M -J my-job --array=3,5\n"
         "#SBATCH --output=logs/%x-%N-%u_%2a.out --error=logs/%N-%A-%a.err --export=ALL,FOO=bar\n"
         f'echo "$FOO" >&2\n{SEEN}',
     )
@@ -224,7 +247,19 @@ def test_a_script_is_told_what_scripts_of_hpc_centres_rely_on(there: Afar, place
     errors = {f"{node}-1-{task}.err" for node, task in nodes}
     assert written == errors | {f"my-job-{node}-{getpass.getuser()}_{task:02}.out" for node, task in nodes}
     assert world.client().log(1, stream="stderr").data == b"bar\n"
+    seen = {one.partition("=")[0] for one in world.read("environment").split("\0")}
+    assert documented_variables() - seen == (NOT_OF_SLURM if place == "slurm" else set())
     there.assert_nothing_is_left()
+
+
+def documented_variables() -> set[str]:
+    """Those that docs/slurm.md promises; `_COUNT` stands for the name before it with another end."""
+    text = (Path(__file__).parents[2] / "docs/slurm.md").read_text()
+    found: list[str] = []
+    for line in text.partition("#### Variables")[2].partition("\n#")[0].splitlines():
+        for name in re.findall(r"`(\w+)`", line.partition("| ")[2].partition(" |")[0]):
+            found.append(f"{found[-1].rpartition('_')[0]}{name}" if name.startswith("_") else name)
+    return set(found)
 
 
 def test_squeue_shows_the_jobs_own_name_and_folder(there: Afar) -> None:
