@@ -530,7 +530,9 @@ class Span:
     def off_cards(self, now: float) -> list[tuple[float, float]]:
         """The times in which it had nothing of its cards, though it had not ended."""
         return [
-            (one.since, now if one.off_until is None else one.off_until) for one in self.suspended if one.frees_cards
+            (one.since, now if one.off_until is None else one.off_until)
+            for one in self.suspended
+            if one.frees_cards
         ]
 
     @property

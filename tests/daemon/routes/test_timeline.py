@@ -124,7 +124,9 @@ def test_a_bar_knows_its_cards(store: Store):
     ]
 
 
-def stood_still(store: Store, job: int, number: int, since: float | None, until: float | None, **more: Any) -> None:
+def stood_still(
+    store: Store, job: int, number: int, since: float | None, until: float | None, **more: Any
+) -> None:
     phase = SuspensionPhase.SUSPENDED if until is None else SuspensionPhase.OVER
     times = {"began_at": since or 0.0, "suspended_at": since, "ended_at": until}
     one = Suspension(number=number, phase=phase, why="by you", resumes=False, **{**times, **more})
