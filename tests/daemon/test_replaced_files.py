@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -90,8 +91,9 @@ def test_what_is_in_the_place_of_the_mark_of_a_cut_blocks_no_reader(tmp_path: Pa
 def test_a_link_in_the_place_of_a_log_is_not_followed(daemon: DaemonProcess):
     secret = daemon.world.folder / "secret"
     secret.write_text("the secret\n")
-    number = daemon.add(f'cd "$(dirname "$DIBS_METRICS")"; ln -sf "{secret}" stdout; ln -sf "{secret}" stderr')
-    daemon.wait(number)
+    link = f"ln -sf {quote(str(secret))}"
+    number = daemon.add(f'cd "$(dirname "$DIBS_METRICS")"; {link} stdout; {link} stderr')
+    (ended,) = daemon.wait(number)
 
     answers = [
         daemon.call("GET", f"/v1/jobs/{number}/log{way}stream={stream}").body
@@ -99,6 +101,7 @@ def test_a_link_in_the_place_of_a_log_is_not_followed(daemon: DaemonProcess):
         for stream in ("stdout", "stderr")
     ]
 
+    assert Path(ended["folder"], "stdout").read_text() == "the secret\n"
     assert not [answer for answer in answers if b"the secret" in answer]
     shown = daemon.world.dibs("log", str(number))
     sentence, remedy = shown.stderr.splitlines()
