@@ -486,15 +486,29 @@ def test_a_dry_run_stores_nothing_and_says_where_and_when_and_why(socket, typed:
             "reason": {"code": "busy", "sentence": "GPU 1 is held"},
         },
         {"gpus": None, "starts_at": None, "reason": {"code": "hold", "sentence": "it is held"}},
+        {
+            "gpus": None,
+            "starts_at": None,
+            "no_estimate": "job 3 has no time limit",
+            "reason": {"code": "no-gpu", "sentence": "waits for a GPU"},
+        },
+        {
+            "gpus": None,
+            "starts_at": None,
+            "no_estimate": "job 3 has no time limit",
+            "reason": {"code": "dependency", "sentence": "follows job 3"},
+        },
     ]
 
     with listening(socket, lambda asked: Answer({"prospects": prospects})) as fake:
-        ended = typed("add", "--dry-run", "-p", "a", "1", "2", "3", "--", "x {a}")
+        ended = typed("add", "--dry-run", "-p", "a", "1", "2", "3", "4", "5", "--", "x {a}")
 
     assert ended.stdout.splitlines() == [
         "would start now on GPU 0,1",
         "would start about 2027-01-01 14:30 on GPU 1: GPU 1 is held",
         "would wait: it is held",
+        "would wait for a GPU; its start cannot be estimated: job 3 has no time limit",
+        "would wait: follows job 3; its start cannot be estimated: job 3 has no time limit",
     ]
     assert [one.target for one in fake.asked] == ["/v1/jobs/check"]
 
