@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from dibs.engine.engine import EngineLimits
 from dibs.engine.turn.state import Key
 from dibs.engine.watch.metering import Meters
-from dibs.model.gpus import GpuReading, Reading
-from dibs.model.jobs import JobId
+from dibs.model.gpus import GpuReading, Machine, Reading, declared_key
+from dibs.model.jobs import JobId, Wishes
 from dibs.supervise.suspension import Answer, WhenAnswered
 from engine.queue_world import QueueWorld, a_wish
-from engine.world import Died
+from engine.world import Died, a_pool
 
 GIB = 2**30
 
@@ -43,7 +44,13 @@ class SuspendingWorld(QueueWorld):
         super().open()
 
     def parts(self) -> dict[str, Any]:
-        return super().parts() | {"find_helpers": lambda: self.helpers}
+        limits = EngineLimits(stop_rules=self.limits, machine=Machine(cpus=4, memory=100 * GIB))
+        return super().parts() | {"find_helpers": lambda: self.helpers, "limits": limits}
+
+    def holds(self, **held: int) -> None:
+        """Each job has so many GiB of its card."""
+        found = {(int(name[1:]), 1): {declared_key(0): size * GIB} for name, size in held.items()}
+        self.engine.meters.held_by = lambda key: found.get(key, {})  # type: ignore[method-assign]
 
     @property
     def moving(self) -> dict[int, str]:
@@ -78,7 +85,8 @@ class SuspendingWorld(QueueWorld):
 
 
 @pytest.fixture
-def world(tmp_path):
+def world(tmp_path, monkeypatch):
+    monkeypatch.setattr("dibs.engine.engine.memory_available", lambda: 100 * GIB)
     root, leases = tmp_path / "state 'é", tmp_path / "leases"
     root.mkdir()
     leases.mkdir()
@@ -217,3 +225,120 @@ def test_the_time_is_learned_from_earlier_suspensions_of_this_machine_also_by_th
     (prospect,) = world.queue.check([a_wish(urgent=True)])
 
     assert prospect.reason.sentence == "waits for job 1 to be suspended, about 40s for 20G"
+
+
+def test_a_job_that_is_suspended_again_while_it_resumes_stands_still_again(world):
+    first, second = world.add(a_wish(), a_wish())
+    world.do("suspend", first.id)
+    world.answer(first.id, "suspended")
+    world.do("resume", first.id)
+    world.end(second)
+    assert world.moving == {1: "resume"}
+
+    changed = world.do("suspend", first.id)
+    world.answer(first.id, "running")
+
+    assert changed.jobs == [1]
+    assert world.moving == {1: "suspend"}
+    world.answer(first.id, "suspended")
+    assert world.state(1) == "suspended"
+    assert world.sentence(1) == "is suspended by you; `dibs resume 1` lets it go on"
+    assert world.engine.state.open[(1, 1)].suspension.number == 2
+
+
+def test_a_job_that_found_no_room_at_the_last_moment_is_tried_again_a_while_later(world):
+    (job,) = world.add(a_wish())
+    world.do("suspend", job.id)
+    world.answer(1, "suspended")
+    world.do("resume", job.id)
+
+    world.answer(1, "suspended", code="no-room", why="only 512M of 1G are free on GPU-a")
+
+    assert (world.state(1), world.moving) == ("suspended", {})
+    assert "waits to resume on GPU 0: only 512M of 1G are free on GPU-a" in world.sentence(1)
+    (later,) = world.add(a_wish())
+    assert world.state(later.id) == "queued"  # the card is kept for it
+    world.advance(5)
+    assert world.moving == {1: "resume"}
+
+
+def test_a_suspended_job_that_is_ending_is_not_resumed(world):
+    first, second = world.add(a_wish(), a_wish())
+    world.do("suspend", first.id)
+    world.answer(1, "suspended")
+    world.do("resume", first.id)
+
+    world.do("kill", first.id)
+    world.end(second)
+
+    assert (world.state(1), world.moving) == ("suspended", {})
+
+
+def test_a_job_that_only_a_signal_has_stopped_keeps_its_card(world):
+    first, _ = world.add(a_wish(), a_wish())
+
+    world.do("suspend", first.id)
+    world.answer(1, "running", code="no-driver", why="there is no CUDA driver here")
+    key = next(iter(world.helpers.asked))
+    world.helpers.asked.pop(key)[1](Answer(state="suspended", rung="stop"))
+    world.settle_down()
+
+    assert [world.state(1), world.state(2)] == ["suspended", "queued"]
+    world.do("resume", first.id)
+    assert world.moving == {1: "resume"}
+
+
+def test_what_is_moved_is_booked_of_the_machines_memory_from_the_first_moment_on(world):
+    (first,) = world.add(a_wish())
+    world.holds(_1=60)
+    wants = Wishes(num_gpus=0, mem=50 * GIB)
+
+    world.do("suspend", first.id)
+    (second,) = world.add(a_wish(wishes=wants))
+    assert world.state(second.id) == "queued"
+    world.answer(1, "suspended")
+    assert world.state(second.id) == "queued"
+    world.read()
+    world.do("resume", first.id)
+    assert (world.moving, world.state(second.id)) == ({1: "resume"}, "queued")
+    world.answer(1, "running")
+
+    assert world.state(second.id) == "running"
+
+
+def test_what_stays_on_its_card_takes_no_memory_of_the_machine(world):
+    (first,) = world.add(a_wish())
+    world.holds(_1=60)
+
+    world.do("suspend", first.id)
+    world.answer(1, "running", code="managed-memory", why="it uses managed memory")
+    world.answer(1, "suspended", rung="stop")
+    (second,) = world.add(a_wish(wishes=Wishes(num_gpus=0, mem=50 * GIB)))
+
+    assert [world.state(1), world.state(second.id)] == ["suspended", "running"]
+
+
+def test_jobs_that_are_suspended_together_must_fit_into_the_memory_together(world):
+    world.pool = a_pool(1, 1)
+    world.cards.pool = world.pool
+    first, second = world.add(a_wish(), a_wish())
+    world.holds(_1=60, _2=60)
+
+    changed = world.do("suspend", first.id, second.id)
+
+    assert (changed.jobs, world.moving) == ([1], {1: "suspend"})
+    assert changed.unchanged == [(2, "it holds 60G on its GPU, and the machine has 40G of memory available")]
+
+
+def test_a_suspended_job_has_its_cpus_again_before_it_goes_on(world):
+    (first,) = world.add(a_wish(wishes=Wishes(num_gpus=1, cpus=3)))
+    world.do("suspend", first.id)
+    world.answer(1, "suspended")
+    (second,) = world.add(a_wish(wishes=Wishes(num_gpus=0, cpus=2)))
+
+    world.do("resume", first.id)
+    assert (world.state(second.id), world.moving) == ("running", {})
+    assert "waits to resume on GPU 0: 3 CPUs: 2 free" in world.sentence(1)
+    world.end(second)
+
+    assert world.moving == {1: "resume"}

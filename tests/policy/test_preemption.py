@@ -237,6 +237,18 @@ def test_memory_that_a_job_holds_beyond_what_it_booked_counts_as_leaving() -> No
     assert (suspends(60), suspends(61)) == ([one.job.id], [])
 
 
+def test_no_more_is_suspended_than_the_memory_of_the_machine_takes() -> None:
+    first, second = preemptible(0, held=60), preemptible(1, held=60)
+    machine = holding(a_machine(2), first, second)
+    wide, narrow = a_job(2, urgent=True), a_job(urgent=True)
+
+    for room, job, expected in ((100, wide, 0), (140, wide, 2), (100, narrow, 1)):
+        snapshot = machine.with_waiting(job, preemptible=[first, second], memory_to_fill=room * GIB)
+        assert len(told(schedule(snapshot))) == expected
+    both = machine.with_waiting(narrow, a_job(urgent=True), preemptible=[first, second], memory_to_fill=100 * GIB)
+    assert len(told(schedule(both))) == 1
+
+
 # -- who goes on ---------------------------------------------------------------------------------------
 
 
@@ -329,6 +341,30 @@ def test_a_suspended_job_of_a_paused_project_stays() -> None:
     plan = schedule(holding(a_machine(1)).with_waiting(suspended=[one], paused={"a": ""}))
 
     assert (resumed(plan), plan.reasons[one.job.id].code) == ([], "paused")
+
+
+def test_a_suspended_job_that_had_nearly_all_of_a_card_goes_on_once_the_card_is_empty() -> None:
+    one = suspended(0, held=78)
+
+    goes_on = schedule(holding(a_machine(1, memory=80), free=80).with_waiting(suspended=[one]))
+    waits = schedule(holding(a_machine(1, memory=80), free=78).with_waiting(suspended=[one]))
+
+    assert resumed(goes_on) == [one.job.id]
+    assert resumed(waits) == []
+
+
+def test_a_suspended_job_waits_for_its_cpus_and_they_are_kept_for_it() -> None:
+    one = suspended(0)
+    one = replace(one, job=a_job(1, cpus=4))
+    later = a_job(0, cpus=2)
+    machine = holding(a_machine(1))
+
+    waits = schedule(machine.with_waiting(later, suspended=[one], cpus_free=3, room_without_gpu=2))
+    goes_on = schedule(machine.with_waiting(later, suspended=[one], cpus_free=5, room_without_gpu=2))
+
+    assert waits.reasons[one.job.id].sentence == "waits to resume on GPU 0: 4 CPUs: 3 free"
+    assert (resumed(waits), waits.placements) == ([], [])
+    assert (resumed(goes_on), goes_on.placements) == ([one.job.id], [])
 
 
 # -- how long it takes ---------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from dibs.engine.launch.settlement import LOOK_AT_STARTING, Judge, Settlement
 from dibs.engine.machine import memory_available
 from dibs.engine.turn import plan_cache
 from dibs.engine.turn.decide import Turn, decide, may_need_less
-from dibs.engine.turn.facts import Finding, TurnFacts, take_snapshot
+from dibs.engine.turn.facts import Finding, TurnFacts, memory_to_fill, take_snapshot
 from dibs.engine.turn.state import (
     Change,
     EngineState,
@@ -312,8 +312,11 @@ class Engine:
         if self.remote is not None:
             self.remote.send(keys, command, self._state.remote)
 
-    def why_not_suspend(self, job: Job, one: OpenAttempt | None) -> str:
-        """Why a job cannot be suspended, as far as that is known before it is tried; empty where it may be."""
+    def why_not_suspend(self, job: Job, one: OpenAttempt | None, open_attempts: Iterable[OpenAttempt]) -> str:
+        """Why a job cannot be suspended, as far as that is known before it is tried; empty where it may be.
+
+        `open_attempts` are all that are open, with the suspensions that began just now.
+        """
         if one is None:
             if job.state is State.RUNNING:
                 return f"it runs on {job.request.on.capitalize()}, and only jobs of this machine are suspended"
@@ -327,7 +330,7 @@ class Engine:
         if job.request.image:
             return "it runs in a container, and the driver cannot suspend its processes from outside"
         held = sum(self.meters.held_by(one.attempt.key).values())
-        return too_much_to_move(held, memory_available())
+        return too_much_to_move(held, memory_to_fill(memory_available(), open_attempts))
 
     def new_suspension(self, one: OpenAttempt, why: str, *, resumes: bool) -> Suspension:
         """The suspension that begins now."""
@@ -580,6 +583,7 @@ class Engine:
             lessons={about: one for shape in shapes for about, one in self.store.lessons.of(shape).items()},
             usages={key: usage for key, usage in measured.items() if usage is not None},
             limits=self.limits.stop_rules,
+            tried_lately=frozenset() if self._suspensions is None else self._suspensions.tried_lately,
             move_speed=self.move_speed() if preemptible or is_leaving else MoveSpeed(),
             held={key: self.meters.held_by(key) for key in preemptible},
             may_suspend=bool(preemptible) and self._find_helpers is not None,
@@ -652,6 +656,9 @@ class Engine:
                 announce=lambda event: self.announce_soon(event),
                 ask_for_turn=self.ask_for_turn,
                 lease_files=lambda one: self._leases.watched_files(one.attempt),
+                card_memory=lambda key: (
+                    None if (card := self.cards.pool.card(key)) is None else card.gpu.memory_total
+                ),
                 clock=self.clock,
                 ticks=self._ticks,
             )

@@ -10,6 +10,7 @@ from dibs.model.units import show_size
 
 _MARGIN = 1.05  # of what is moved: the driver needs more than the memory that it reports,
 _BESIDE = 512 * 1024**2  # and bytes beside it
+_NEVER_FREE = 1024**3  # bytes of a card that may be in use though nothing runs on it
 
 
 class SuspensionPhase(StrEnum):
@@ -51,6 +52,11 @@ class Suspension:
         return sum(self.held.values())
 
     @property
+    def filled_bytes(self) -> int:
+        """What it has of the machine's memory beside its own, or is about to have."""
+        return 0 if self.is_over or self.rung is Rung.STOP else self.held_bytes
+
+    @property
     def is_over(self) -> bool:
         return self.phase is SuspensionPhase.OVER
 
@@ -71,9 +77,13 @@ def without_hold(claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
     return tuple(replace(claim, share=claim.share * 0, vram=0) for claim in claims)
 
 
-def room_for(held: int) -> int:
-    """How much must be free, on the card or in the machine, where so many bytes are to be put."""
-    return int(held * _MARGIN) + _BESIDE
+def room_for(held: int, total: int | None = None) -> int:
+    """How much must be free, on the card or in the machine, where so many bytes are to be put.
+
+    `total` is all that the card has: what fills it nearly needs it empty, and no more than that.
+    """
+    wanted = int(held * _MARGIN) + _BESIDE
+    return wanted if total is None else min(wanted, max(held, total - _NEVER_FREE))
 
 
 def too_much_to_move(held: int, available: int | None) -> str:

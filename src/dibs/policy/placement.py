@@ -7,6 +7,7 @@ from fractions import Fraction
 from dibs.dataclass import dataclass
 from dibs.model.gpus import Claim, Pool
 from dibs.model.jobs import Reason, Wishes
+from dibs.model.suspensions import room_for
 from dibs.model.units import show_size
 from dibs.policy.fitting import (
     could_hold,
@@ -25,8 +26,6 @@ from dibs.policy.links import Candidate, best_set
 from dibs.policy.snapshot import WHOLE, CardView, Hold, PreemptibleJob, Snapshot, SuspendedJob
 
 _NEED = "how much memory jobs like this need"
-_MARGIN = Fraction(105, 100)  # of a card's free memory beyond what is restored: a restore into too little is fatal
-_BESIDE_RESTORED = 512 * 1024**2  # bytes, for the driver's own needs
 _MOST_FORECASTS = 16  # kinds of waiting jobs in one plan whose start is computed
 
 
@@ -207,16 +206,24 @@ class Placer:
     # -- jobs that resume ------------------------------------------------------------------------------
 
     def resume(self, one: SuspendedJob, length: float) -> bool:
-        """Whether it can go on now: on its own cards, with what it had. If so, they are taken."""
+        """Whether it can go on now: on its own cards, with what it had. If so, they are taken.
+
+        Its memory is booked while it is suspended; its CPUs are not.
+        """
+        if one.not_yet or self._lacks_cpus(one.job.request.wishes.cpus, length):
+            return False
         if any(self._why_not_resumed(one, claim, length) for claim in one.claims):
             return False
+        if self._cpus is not None:
+            self._cpus -= one.job.request.wishes.cpus or 0
         for claim in one.claims:
             key = claim.gpu
             self._free[key] -= claim.share
             left = self._vram[key]
             if left is not None:
                 self._vram[key] = left - claim.vram
-            self._restored[key] = self._restored.get(key, 0) + max(0, _restores(one, claim) - claim.vram)
+            restored = _restores(one, claim, self._views[key])
+            self._restored[key] = self._restored.get(key, 0) + max(0, restored - claim.vram)
             self._resuming[key] = one.job.label
             if length < math.inf:
                 self._ends.setdefault(key, []).append(Hold(claim.share, claim.vram, self._now + length))
@@ -225,12 +232,15 @@ class Placer:
 
     def wait_to_resume(self, one: SuspendedJob, length: float) -> Reason:
         """Reserve its cards for it, against later ones, and say why it waits."""
+        wishes = one.job.request.wishes
         whys = [(claim.number, self._why_not_resumed(one, claim, length)) for claim in one.claims]
         numbers = ", ".join(number for number, _ in whys)
         stuck = [(number, why) for number, why in whys if why]
         named = "; ".join(
             why.removeprefix("is ") if len(whys) == 1 else f"GPU {number} {why}" for number, why in stuck
         )
+        if not named:
+            named = one.not_yet or self._why_not_host(wishes, length).sentence.removeprefix("waits for ")
         here = [claim for claim in one.claims if claim.gpu in self._views]
         start, until = self._now, math.inf
         if self._ends and self._forecasts < _MOST_FORECASTS:
@@ -246,8 +256,11 @@ class Placer:
         for claim in here:
             kept = Reservation(start, until + length, claim.share, claim.vram)
             self._reservations.setdefault(claim.gpu, []).append(kept)
+        if wishes.cpus:
+            self._host_reservations.append(Reservation(start, until + length, cpus=wishes.cpus))
+        where = f" on GPU {numbers}" if numbers else ""
         return Reason(
-            "resume", f"waits to resume on GPU {numbers}: {named}", until if self._now < until < math.inf else None
+            "resume", f"waits to resume{where}: {named}", until if self._now < until < math.inf else None
         )
 
     def _reopens(self, one: SuspendedJob, claim: Claim, length: float, *, optimistic: bool) -> float:
@@ -281,7 +294,7 @@ class Placer:
             return f"is held by {' and '.join(view.holders)}" if view.holders else "is kept for an earlier job"
         if key in self._reservations and not self._leaves_room(key, claim.share, claim.vram, length):
             return "is kept for an earlier job"
-        wanted = _restores(one, claim)
+        wanted = _restores(one, claim, view)
         if not wanted:
             return ""
         if view.memory_free is None:
@@ -578,14 +591,14 @@ def _vram_gained(view: CardView, parts: Sequence[_Departure]) -> int:
     return left - before
 
 
-def _restores(one: SuspendedJob, claim: Claim) -> int:
+def _restores(one: SuspendedJob, claim: Claim, view: CardView) -> int:
     """The bytes of this card that must be free before a job is restored; 0 where nothing was moved away."""
     if not one.held:
         return 0
     held = one.held_on.get(claim.gpu)
     if held is None:
         held = max(math.ceil(one.held / len(one.claims)), claim.vram if len(one.claims) > 1 else 0)
-    return math.ceil(held * _MARGIN) + _BESIDE_RESTORED
+    return room_for(held, view.card.gpu.memory_total)
 
 
 def _known_ends(cards: Iterable[CardView]) -> dict[str, list[Hold]]:

@@ -11,6 +11,7 @@ from itertools import combinations
 from dibs.dataclass import dataclass
 from dibs.model.gpus import Claim
 from dibs.model.jobs import Job, Reason
+from dibs.model.suspensions import too_much_to_move
 from dibs.model.units import show_duration, show_size
 from dibs.policy.placement import Placer
 from dibs.policy.snapshot import MoveRate, MoveSpeed, Placement, PreemptibleJob, Preemption, Snapshot
@@ -40,6 +41,7 @@ class Preemptor:
         self._leaving: list[PreemptibleJob] = []
         self._candidates: list[PreemptibleJob] = []
         self._now = snapshot.now
+        self._memory = snapshot.memory_to_fill
         for one in snapshot.preemptible:
             if one.is_leaving:
                 self._leave(one)
@@ -56,13 +58,15 @@ class Preemptor:
         victims: Sequence[PreemptibleJob] = ()
         if self._claims_after((), job, length) is None:
             victims = self._least_valuable(job, length)
-            if not victims:
+            if not victims or self._moves_too_much(victims):
                 return None
         claims = self._claims_after(victims, job, length)
         assert claims is not None
         for one in victims:
             self._candidates.remove(one)
             self._leave(one)
+            if self._memory is not None:
+                self._memory -= one.held
         self._table.promise(job.request.wishes, claims)
         cards = {claim.gpu for claim in claims}
         awaited = [one for one in self._leaving if cards & {claim.gpu for claim in one.claims}]
@@ -93,9 +97,16 @@ class Preemptor:
                 tried += 1
                 if tried > _MOST_TRIALS:
                     return found
-                if self._worth(some) < self._worth(found) and self._claims_after(some, job, length) is not None:
+                is_better = self._worth(some) < self._worth(found) or self._moves_too_much(found)
+                if not is_better or self._moves_too_much(some):
+                    continue
+                if self._claims_after(some, job, length) is not None:
                     found = list(some)
         return found
+
+    def _moves_too_much(self, some: Iterable[PreemptibleJob]) -> bool:
+        """Whether the machine's memory cannot take all of them: each of them alone fits."""
+        return bool(too_much_to_move(sum(one.held for one in some), self._memory))
 
     def _without_most_valuable(self, job: Job, length: float) -> list[PreemptibleJob]:
         """A set that makes room, from which none can be left out: the most valuable jobs are spared first."""

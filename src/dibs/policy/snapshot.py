@@ -95,6 +95,7 @@ class SuspendedJob:
     claims: tuple[Claim, ...]  # what it had, and gets again
     held: int = 0  # bytes that are to be moved back
     held_on: Mapping[str, int] = field(default_factory=dict)  # the same by a card's key, where that is known
+    not_yet: str = ""  # why it was not resumed a moment ago: it is tried again a while later
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,6 +118,7 @@ class Snapshot:
     in_use: frozenset[str] = frozenset()  # cards that other programs hold; filled only with keep_free
     paused: Mapping[str, str] = field(default_factory=dict)  # why, by project; the key "" is the whole queue
     preemptible: Sequence[PreemptibleJob] = ()
+    memory_to_fill: int | None = None  # bytes of the machine's memory that these may be moved into
     suspended: Sequence[SuspendedJob] = ()  # without those that their owner suspended: these go on when told to
     move_speed: MoveSpeed = MoveSpeed()
 

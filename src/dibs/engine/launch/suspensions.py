@@ -50,11 +50,13 @@ class Suspensions:
         announce: Callable[[Event], None],
         ask_for_turn: Callable[[], None],
         lease_files: Callable[[OpenAttempt], "Sequence[FileKey]"],
+        card_memory: Callable[[str], int | None],
         clock: Callable[[], float],
         ticks: Callable[[], float],
     ) -> None:
         self._helpers = helpers
         self._lease_files = lease_files
+        self._card_memory = card_memory
         self._ticks = ticks  # of the deadlines: the wall clock may be set
         self._settle_soon = settle_soon
         self._signal = signal
@@ -65,6 +67,7 @@ class Suspensions:
         self._findings: dict[Key, MoveFound] = {}
         self._again: dict[Key, float] = {}  # when those without an answer are asked again
         self._only_stop: set[Key] = set()  # on the rung below the driver
+        self._rests: dict[Key, float] = {}  # when those that found no room are tried again
 
     @property
     def findings(self) -> list[MoveFound]:
@@ -72,9 +75,14 @@ class Suspensions:
         return list(self._findings.values())
 
     @property
+    def tried_lately(self) -> frozenset[Key]:
+        """Those that were to be resumed a moment ago, and found no room."""
+        return frozenset(self._rests)
+
+    @property
     def next_look(self) -> float | None:
         """Seconds since the epoch."""
-        moments = list(self._again.values())
+        moments = [*self._again.values(), *self._rests.values()]
         if (deadline := self._helpers.next_deadline) is not None:
             moments.append(self._clock() + deadline - self._ticks())
         return min(moments, default=None)
@@ -93,15 +101,22 @@ class Suspensions:
     def look_again(self, open_attempts: Mapping[Key, OpenAttempt], now: float) -> None:
         """Ask again about those that gave no answer; forget those that have ended."""
         self._helpers.expire(self._ticks())
-        self._moving = {key: one for key, one in self._moving.items() if key in open_attempts}
+        # As they are now: their owner may have asked for something else meanwhile.
+        self._moving = {key: open_attempts[key] for key in self._moving if key in open_attempts}
         for key in [key for key, at in self._again.items() if at <= now or key not in self._moving]:
             del self._again[key]
             if key in self._moving:
                 self._ask(self._moving[key])
+        rested = [key for key, at in self._rests.items() if at <= now or key not in open_attempts]
+        for key in rested:
+            del self._rests[key]
+        if rested:
+            self._ask_for_turn()
 
     def shift(self, seconds: float) -> None:
         """The clock was set by so many seconds."""
         self._again = {key: at + seconds for key, at in self._again.items()}
+        self._rests = {key: at + seconds for key, at in self._rests.items()}
 
     def close(self) -> None:
         self._helpers.close()
@@ -111,7 +126,7 @@ class Suspensions:
         assert suspension is not None, "only what has a suspension is moved"
         self._moving[key] = one
         is_resuming = suspension.phase is SuspensionPhase.RESUMING
-        room = {gpu: room_for(held) for gpu, held in suspension.held.items() if held}
+        room = {gpu: room_for(held, self._card_memory(gpu)) for gpu, held in suspension.held.items() if held}
         question = {
             "do": "resume" if is_resuming else "suspend",
             "folder": one.attempt.folder,
@@ -142,7 +157,10 @@ class Suspensions:
             self._settle_soon(key)
         elif answer.state == "suspended":
             rung = Rung(answer.rung) if answer.rung else one.suspension.rung
-            frees_cards = rung is Rung.CUDA or not one.suspension.held_bytes
+            # Only the driver knows that nothing is left on a card: what has been measured may be old, or nothing.
+            frees_cards = rung is Rung.CUDA or key not in self._only_stop
+            if one.suspension.phase is SuspensionPhase.RESUMING:
+                self._rests[key] = now + _PAUSE
             self._found(
                 MoveFound(key=key, stands_still=True, rung=rung, frees_cards=frees_cards, why_not=answer.why)
             )

@@ -37,7 +37,7 @@ class SuspensionActions:
                     stays = replace(one.suspension, resumes=False, why=why)
                     change.next.open[one.attempt.key] = with_suspension(one, stays)
                     change.record(SuspensionChanged(one.attempt, stays))
-                elif why_not := self._engine.why_not_suspend(job, one):
+                elif why_not := self._engine.why_not_suspend(job, one, change.next.open.values()):
                     changed.unchanged.append((job.id, why_not))
                     continue
                 else:

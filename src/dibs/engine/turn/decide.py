@@ -263,6 +263,11 @@ class _Decision:
         else:
             after = replace(before, phase=SuspensionPhase.SUSPENDED, resuming_at=None, why_not=found.why_not)
         new = self._with_suspension(one, after)
+        is_back = before.phase is SuspensionPhase.RESUMING and after.is_over
+        if is_back and not before.resumes and one.job.id not in self._next.stopping:
+            # Its owner has asked for it to be suspended again meanwhile.
+            again = next_suspension(new, before.why, before.held, self._now, resumes=False)
+            self._moved.append(self._with_suspension(new, again))
         if new.is_suspended and after.frees_cards:
             self._next.stepped_aside.append(new)
             self._lowered.append(new.attempt.key)

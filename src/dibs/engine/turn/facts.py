@@ -240,6 +240,7 @@ class TurnFacts:
     usages: Mapping[Key, Usage] = field(default_factory=dict)  # of open attempts, as far as they are measured
     limits: Limits | None = None  # of the circuit breakers; None: there are none
     held: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)  # bytes on their cards, of open attempts
+    tried_lately: frozenset[Key] = frozenset()  # suspended attempts that found no room a moment ago
     move_speed: MoveSpeed = MoveSpeed()  # by earlier suspensions
     may_suspend: bool = False  # attempts, to make room for others
     memory_available: int | None = None  # bytes of the machine's memory; looked at where attempts may be suspended
@@ -294,9 +295,13 @@ def take_snapshot(
             one.attempt.claims if one.suspension.frees_cards else (),  # it has kept them otherwise
             one.suspension.held_bytes if one.suspension.frees_cards else 0,
             one.suspension.held if one.suspension.frees_cards else {},
+            one.suspension.why_not if one.attempt.key in facts.tried_lately else "",
         )
         for one in state.open.values()
-        if one.suspension is not None and one.is_suspended and one.suspension.resumes
+        if one.suspension is not None
+        and one.is_suspended
+        and one.suspension.resumes
+        and one.job.id not in state.stopping
     ]
     left = facts.machine.left(_booked(state, lessons))
     return Snapshot(
@@ -322,13 +327,26 @@ def take_snapshot(
         in_use=facts.in_use,
         paused=paused_by(state.marks),
         preemptible=list(_preemptible(state, facts)),
+        memory_to_fill=memory_to_fill(facts.memory_available, state.open.values()),
         suspended=suspended,
         move_speed=facts.move_speed,
     )
 
 
+def memory_to_fill(available: int | None, open_attempts: Iterable[OpenAttempt]) -> int | None:
+    """How much of the machine's memory is left for another job's, once those that are being suspended have theirs.
+
+    A part of it may be there already: that counts twice, which errs towards waiting.
+    """
+    if available is None:
+        return None
+    found = (one.suspension for one in open_attempts if one.suspension is not None)
+    return max(0, available - sum(one.held_bytes for one in found if one.phase is SuspensionPhase.SUSPENDING))
+
+
 def _preemptible(state: NextState, facts: TurnFacts) -> Iterable[PreemptibleJob]:
     """What runs here and may be suspended for an urgent job, or is being suspended already."""
+    room = memory_to_fill(facts.memory_available, state.open.values())
     for key, one in state.open.items():
         suspension = one.suspension
         if suspension is not None and suspension.phase is SuspensionPhase.SUSPENDING:
@@ -336,7 +354,7 @@ def _preemptible(state: NextState, facts: TurnFacts) -> Iterable[PreemptibleJob]
             yield PreemptibleJob(key, one.job, one.attempt.claims, size, since, _ends_at(one))
         elif facts.may_suspend and one.may_be_preempted and key[0] not in state.stopping:
             size = sum(facts.held.get(key, {}).values())
-            if not too_much_to_move(size, facts.memory_available):
+            if not too_much_to_move(size, room):
                 yield PreemptibleJob(key, one.job, one.attempt.claims, size, None, _ends_at(one))
 
 
@@ -344,12 +362,12 @@ def _booked(state: NextState, lessons: Lessons) -> Iterable[Wishes]:
     """What running jobs book of the machine: what they asked for, or what similar jobs were seen to use."""
     for one in state.open.values():
         wishes = one.job.request.wishes
-        if one.is_suspended and one.suspension is not None:
-            yield Wishes(cpus=0, mem=(wishes.mem or 0) + one.suspension.held_bytes)
-            continue
         if wishes.shape:
             cpus, mem = host_needs(wishes, lessons)
             wishes = replace(wishes, cpus=cpus, mem=mem)
+        if one.suspension is not None and not one.suspension.is_over:
+            mem = (wishes.mem or 0) + one.suspension.filled_bytes
+            wishes = replace(wishes, cpus=0 if one.is_suspended else wishes.cpus, mem=mem)
         yield wishes
 
 
