@@ -76,6 +76,8 @@ def a_job(number: int, state: str = "queued", **more: Any) -> dict[str, Any]:
         "message": "",
         "why_held": "",
         "is_ending": False,
+        "suspension": None,
+        "suspended_seconds": None if state in ("queued", "held", *OVER) else 0.0,
         "folder": "" if state in ("queued", "held") else f"/state/attempts/{number}.1",
         "usage": None,
         "progress": None,
@@ -152,6 +154,7 @@ class FakeDaemon:
         self.calls: list[tuple[str, str, dict[str, str], Any]] = []  # method, path, query, body
         self.logs: dict[tuple[int, str], bytes] = {}  # (job, stream)
         self.reasons: dict[int, str] = {}
+        self.suspensions: dict[int, list[Any]] = {}  # of its attempts
         self.reports: dict[int, dict[str, Any]] = {}  # series and advice
         self.series: dict[int, list[dict[str, Any]]] = {}  # what jobs have reported
         self.looks = 0
@@ -233,6 +236,7 @@ class FakeDaemon:
                 "pid": None if job["on"] else 4000 + one,
             }
             | {"cpu_seconds": 12.0, "max_rss_bytes": 1 << 30, "usage": job["usage"]}
+            | {"suspensions": self.suspensions.get(number, [])}
             for one in range(1, job["attempts"] + 1)
         ]
         files = {name: f"{job['folder']}/{name}" if job["folder"] else "" for name in ("stdout", "stderr")}

@@ -53,6 +53,23 @@ def test_a_waiting_job_says_why(daemon, typed):
     assert "waits for a GPU" in typed("info", "17").stdout
 
 
+def test_a_suspended_job_says_by_whom_and_how_long_it_stood_still_in_all(daemon, typed):
+    times = [("12:00:20", "12:01:20"), ("12:02:00", "12:02:30")]
+    suspensions = [
+        {"suspended_at": f"2026-11-15T{since}Z", "ended_at": f"2026-11-15T{until}Z"} for since, until in times
+    ]
+    refused = {"suspended_at": None, "ended_at": "2026-11-15T12:02:40Z"}
+    daemon.jobs[17] = a_job(17, "suspended")
+    daemon.suspensions[17] = [*suspensions, refused]
+    daemon.reasons[17] = "is suspended by you since 14:02"
+
+    lines = [line.split(maxsplit=1) for line in typed("info", "17").stdout.splitlines() if line.strip()]
+
+    assert ["state", "suspended"] in lines
+    assert ["why", "is suspended by you since 14:02"] in lines
+    assert ["suspended", "2 times, 1m30s in all"] in lines
+
+
 def test_json_is_the_daemons_object(daemon, typed):
     daemon.jobs[17] = a_job(17, "running", name="\udcff")
 

@@ -60,3 +60,10 @@ def test_a_clock_that_was_set_back_makes_no_negative_times():
     job = {"state": "running", "started_at": NOON, "seconds": None}
 
     assert elapsed_seconds(job, now=parse_moment(NOON) - 3600) == 0.0
+
+
+@pytest.mark.parametrize("state", ["running", "suspended"])
+def test_the_time_in_which_a_job_stood_still_does_not_count(state):
+    job = {"state": state, "started_at": NOON, "seconds": None, "suspended_seconds": 3000.0}
+
+    assert elapsed_seconds(job, now=parse_moment(NOON) + 3600) == 600.0

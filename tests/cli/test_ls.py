@@ -37,6 +37,29 @@ def test_the_reason_stands_under_those_that_are_next(daemon, typed):
     assert len(daemon.queries("/v1/jobs/1/why")) == 1
 
 
+def test_by_whom_and_since_when_a_job_is_suspended_stands_under_it(daemon, typed):
+    still, moving = ({"phase": phase, "suspended_at": None} for phase in ("suspended", "suspending"))
+    over = {"phase": "over", "suspended_at": "2026-11-15T12:01:00Z"}
+    fill(
+        daemon,
+        a_job(1, "suspended", suspension=still),
+        a_job(2, "running", suspension=moving),
+        a_job(3, "running", suspension=over),
+    )
+    daemon.reasons = {1: "is suspended by you since 14:02", 2: "it is being suspended by you", 3: "never asked"}
+
+    lines = typed("ls").stdout.splitlines()
+
+    assert [line.split()[0:2] for line in lines[1:]] == [
+        ["3", "running"],
+        ["2", "running"],
+        ["it", "is"],
+        ["1", "suspended"],
+        ["is", "suspended"],
+    ]
+    assert not daemon.queries("/v1/jobs/3/why")
+
+
 def test_why_the_last_ones_failed_stands_under_them_where_that_is_known(daemon, typed):
     told = {"cause": "import-error", "message": "ModuleNotFoundError: No module named 'torch'"}
     fill(daemon, a_job(1, "failed"), *(a_job(number, "failed", **told) for number in range(2, 8)))

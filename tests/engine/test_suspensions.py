@@ -1,5 +1,6 @@
 """Histories of suspensions: jobs stand still and go on, whatever is killed in between."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -84,6 +85,10 @@ class SuspendingWorld(QueueWorld):
         return str(row.phase)
 
 
+def at(world: SuspendingWorld) -> str:
+    return time.strftime("%H:%M", time.localtime(world.now))
+
+
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     monkeypatch.setattr("dibs.engine.engine.memory_available", lambda: 100 * GIB)
@@ -102,7 +107,7 @@ def test_a_suspended_job_gives_its_card_away_and_has_it_again_when_it_goes_on(wo
     assert (world.state(first.id), world.moving) == ("running", {1: "suspend"})
     world.answer(first.id, "suspended")
     assert [world.state(1), world.state(2)] == ["suspended", "running"]
-    assert world.sentence(1) == "is suspended by you; `dibs resume 1` lets it go on"
+    assert world.sentence(1) == f"is suspended by you since {at(world)}; `dibs resume 1` lets it go on"
     world.do("resume", first.id)
     assert world.moving == {}
     world.end(second)
@@ -203,9 +208,36 @@ def test_why_says_how_long_a_suspension_takes_as_long_as_it_lasts(holding):
 
     assert waits.reason.sentence == "waits for job 1 to be suspended, about 13s for 20G"
     assert waits.starts_at == pytest.approx(world.now + 8, abs=1)
-    assert world.sentence(1) == "is being suspended for job 2, about 13s for 20G"
+    assert world.sentence(1) == "it is being suspended for job 2, about 13s for 20G"
     world.advance(20)
     assert world.queue.why(JobId(2)).unknown == "that takes longer than it did before"
+
+
+def test_why_says_how_a_suspension_stands_from_its_begin_to_its_end(holding):
+    world = holding
+    first, second = world.add(a_wish(), a_wish())
+    begun = at(world)
+
+    world.do("suspend", 1)
+    assert world.sentence(1) == "it is being suspended by you, about 13s for 20G"
+    world.answer(1, "suspended")
+    where = f"is suspended by you since {begun}, with 20G in the machine's memory"
+    world.now += 3600
+    assert world.sentence(1) == f"{where}; `dibs resume 1` lets it go on"
+    world.do("resume", 1)
+    assert world.sentence(1) == f"{where}; waits to resume on GPU 0: held by job 2"
+    world.end(second)
+    world.read()
+    assert world.sentence(1) == f"is being resumed, about 4s for 20G; it was suspended by you at {begun}"
+    world.answer(1, "running")
+    assert world.sentence(1) == ""
+
+    world.do("suspend", 1)
+    world.answer(1, "running", code="stopped", why="its CUDA process 4711 is stopped by a signal")
+    assert world.sentence(1) == (
+        f"it could not be suspended by you at {at(world)}: its CUDA process 4711 is stopped by a signal"
+    )
+    world.end(first)
 
 
 def test_the_time_is_learned_from_earlier_suspensions_of_this_machine_also_by_the_next_engine(holding):

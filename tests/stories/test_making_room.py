@@ -24,8 +24,11 @@ class MovingWorld:
 
     def add(self, name: str, *options: str, gigabytes: int = 10, steps: int = 0) -> int:
         """A program that is called so, and ends after so many steps if at all."""
+        return self.world.add("-J", name, *options, "--", *self.program(name, gigabytes, steps))
+
+    def program(self, name: str, gigabytes: int = 10, steps: int = 0) -> list[str]:
         words = ["python", "-S", FAKE_PROGRAM, str(self.ledger(name)), "--bytes", str(gigabytes * GB)]
-        return self.world.add("-J", name, *options, "--", *words, "--steps", str(steps))
+        return [*words, "--steps", str(steps)]
 
     def ledger(self, name: str) -> Path:
         return Path(self.world.environ["DIBS_STATE"]).parent / name

@@ -18,6 +18,7 @@ from dibs.cli.output import (
     one_line,
     outcome_text,
     progress_text,
+    seconds_between,
     short_outcome,
     show,
     show_json,
@@ -82,8 +83,9 @@ def _state(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     last = job["attempts_list"][-1] if job.get("attempts_list") else {}
     state = outcome_text(job) if job["state"] in OVER else shown_state(job)
     yield "state", state
-    if job["state"] in WAITING:
+    if job["state"] in WAITING or job.get("reason"):
         yield "why", waiting_text(job)
+    yield "suspended", _suspended(last)
     yield "progress", progress_text(job, with_bar=True)
     yield "message", "" if (told := explanation(job)) in state else told
     yield "cause", job.get("cause") or ""
@@ -122,6 +124,15 @@ def _wishes(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "sweep", f"trial {sweep['trial']} of sweep {sweep['id']}: `dibs sweep show {sweep['id']}`"
     else:  # a trial's key only says the same
         yield "once", job["once"]
+
+
+def _suspended(attempt: Mapping[str, Any]) -> str:
+    """How often it has stood still, and for how long: `3 times, 2h07m in all`."""
+    times = [one for one in attempt.get("suspensions", ()) if one["suspended_at"]]
+    if not times:
+        return ""
+    seconds = sum(seconds_between(one["suspended_at"], one["ended_at"]) for one in times)
+    return f"{'once' if len(times) == 1 else f'{len(times)} times'}, {show_duration(seconds)} in all"
 
 
 _SAID_OTHERWISE = ("num_gpus", "share", "vram", "vram_bytes", "array", "once")

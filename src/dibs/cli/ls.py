@@ -43,7 +43,7 @@ from dibs.model.units import show_duration, show_ranges
 
 _PAGE = 100  # jobs, where there is no terminal whose height could be filled
 _AT_ONCE = 1000  # jobs in one answer
-_HEADS = 3  # waiting jobs whose reason is shown
+_HEADS = 3  # waiting jobs whose reason is shown, and as many suspended ones
 _ENDS = 3  # failed jobs whose cause is explained
 _MESSAGE = 80  # columns of what such a job said; PyTorch's message about memory has 400 characters
 _HEADINGS = ("job", "state", "name", "GPU", "time", "command")
@@ -202,10 +202,11 @@ def _shares(wanted: Sequence[int], rows: int) -> list[int]:
 
 
 def _reasons(client: Client, jobs: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-    """Why those that are next have not started, why others are held, and what is wrong with those that run."""
+    """Why those that are next have not started, others are held or suspended, and what is wrong with the rest."""
     reasons = {job["id"]: job["remark"] for job in jobs if job.get("remark")}
     heads = [job for job in jobs if job["state"] in WAITING][:_HEADS]
-    for job in [*(job for job in jobs if job.get("orphans") is not None), *heads]:
+    still = [job for job in jobs if (job.get("suspension") or {"phase": "over"})["phase"] != "over"][:_HEADS]
+    for job in [*(job for job in jobs if job.get("orphans") is not None), *still, *heads]:
         try:
             answer = client.why(job["id"])
         except NoSuchJob:  # it was cleaned up in between

@@ -229,13 +229,14 @@ def _escaped(letter: str) -> str:
 Job = Mapping[str, Any]
 
 WAITING = ("queued", "submitted", "held")
+BEGUN = ("running", "suspended")
 # For other causes the log says more than the message.
 _EXPLAINED = (
     *("start error", "dependency", "lost", "killed", "gpu-fault"),
     *("import-error", "syntax-error", "port-in-use", "disk-full"),
 )
 OVER = ("succeeded", "failed", "cancelled", "timed_out", "lost")
-STATES = (*WAITING, "running", "suspended", *OVER)
+STATES = (*WAITING, *BEGUN, *OVER)
 COLOURS = {
     "running": "green",
     "ending": "yellow",
@@ -329,13 +330,22 @@ def exit_status(job: Job) -> int:
 
 
 def elapsed_seconds(job: Job, now: float | None = None) -> float | None:
-    """How long it ran, runs or waits; never negative, also where the clock was set back."""
+    """How long it ran, runs or waits; never negative, also where the clock was set back.
+
+    The time in which it stood still does not count.
+    """
     if job.get("seconds") is not None and job["state"] in OVER:
         return float(job["seconds"])
-    since = _seconds_at(job.get("started_at") if job["state"] == "running" else job.get("queued_at"))
+    since = _seconds_at(job.get("started_at") if job["state"] in BEGUN else job.get("queued_at"))
     if since is None or job["state"] in OVER:
         return None
-    return max(0.0, (time.time() if now is None else now) - since)
+    return max(0.0, (time.time() if now is None else now) - since - (job.get("suspended_seconds") or 0.0))
+
+
+def seconds_between(since: str | None, until: str | None) -> float:
+    """From one moment to another, or until now."""
+    begin, end = _seconds_at(since), _seconds_at(until)
+    return 0.0 if begin is None else max(0.0, (time.time() if end is None else end) - begin)
 
 
 _BAR = 10  # columns

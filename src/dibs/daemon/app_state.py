@@ -147,7 +147,7 @@ class AppState:
         orphans = None if left is None else [one.pid for one in left.processes]
         is_away = row.job.state is State.RUNNING and row.job.request.on
         remark = self.remote.seen_reason(row.job) if is_away else ""
-        report = self.progress.of(row) if row.job.state is State.RUNNING else None
+        report = self.progress.of(row) if row.job.state.has_begun else None
         one = self.engine.state.open.get((row.job.id, row.job.attempts))
         return job_object(
             row,
@@ -157,6 +157,7 @@ class AppState:
             remark,
             report,
             None if one is None else one.suspension,
+            None if one is None else one.seconds_still(self.engine.clock()),
             hide_secrets=hide_secrets,
         )
 

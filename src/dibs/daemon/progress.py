@@ -11,7 +11,6 @@ from dibs.engine.launch.browse import BrowsableFolders
 from dibs.engine.launch.metric_sources import sources_of
 from dibs.metrics.attempt import MetricSources
 from dibs.metrics.progress import JobReport, read_report
-from dibs.model.jobs import State
 from dibs.store.codec import JobRow
 from dibs.worker_thread import PatientReader, run_in_thread
 
@@ -46,7 +45,7 @@ class ProgressBoard:
         now = time.monotonic()
         due = []
         for row in rows:
-            if row.job.state is State.RUNNING and row.folder:
+            if row.job.state.has_begun and row.folder:
                 seen = self._seen.get((row.job.id, row.job.attempts))
                 if seen is None or seen.due_at <= now:
                     due.append((seen.due_at if seen else 0.0, row))

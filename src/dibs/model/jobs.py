@@ -43,6 +43,11 @@ class State(StrEnum):
         return self in OVER
 
     @property
+    def has_begun(self) -> bool:
+        """Whether it has an attempt that was begun and has not ended."""
+        return self in (State.RUNNING, State.SUSPENDED)
+
+    @property
     def phrase(self) -> str:
         """`is running`, `has failed`, `was cancelled`: what a sentence says of the job."""
         if self is State.TIMED_OUT:

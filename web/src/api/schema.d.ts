@@ -1738,6 +1738,8 @@ export interface components {
              * @enum {string}
              */
             state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            /** Suspended Seconds */
+            suspended_seconds: number | null;
             suspension: components["schemas"]["SuspensionObject"] | null;
             sweep: components["schemas"]["SweepTrial"] | null;
             /** Tags */
@@ -2942,6 +2944,8 @@ export interface components {
             stderr: string;
             /** Stdout */
             stdout: string;
+            /** Suspended Seconds */
+            suspended_seconds: number | null;
             suspension: components["schemas"]["SuspensionObject"] | null;
             sweep: components["schemas"]["SweepTrial"] | null;
             /** Tags */

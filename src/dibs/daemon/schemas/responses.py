@@ -133,6 +133,7 @@ class JobObject(_Asked):
     is_ending: bool  # it runs, or waits at another system, and its end was asked for
     remark: str  # of what runs at another system: why it makes no progress; empty: it does
     suspension: SuspensionObject | None  # the last one of its open attempt
+    suspended_seconds: float | None  # for which its open attempt has stood still; null: none is open
     orphans: list[int] | None  # pids of what still runs although its supervisor was killed; null: it was not
     command: str
     words: list[str]
@@ -370,6 +371,7 @@ def job_object(
     remark: str = "",
     report: JobReport | None = None,
     suspension: Suspension | None = None,
+    suspended_seconds: float | None = None,
     *,
     hide_secrets: bool,
 ) -> dict[str, Any]:
@@ -380,8 +382,9 @@ def job_object(
         "id": job.id,
         "user": user,
         "state": str(job.state),
-        "is_ending": job.is_stopping and job.state in (State.RUNNING, State.SUSPENDED, State.SUBMITTED),
+        "is_ending": job.is_stopping and (job.state.has_begun or job.state is State.SUBMITTED),
         "suspension": None if suspension is None else suspension_object(suspension),
+        "suspended_seconds": None if suspended_seconds is None else round(suspended_seconds, 3),
         "orphans": None if orphans is None else list(orphans),
         "remark": remark,
         **wishes_object(job.request, hide_secrets=hide_secrets),
@@ -400,7 +403,7 @@ def job_object(
         "folder": row.folder,
         "usage": usage_object(usage or row.usage),
         "progress": None if progress is None else round(progress.part, 4),
-        "ends_at": None if progress is None else moment(progress.ends_at),
+        "ends_at": None if progress is None or job.state is State.SUSPENDED else moment(progress.ends_at),
         "last_metrics": {**row.metrics, **(report.numbers if report else {})},
         "sweep": _sweep(row),
     }

@@ -10,6 +10,7 @@ from dibs.backends.local import Leftovers
 from dibs.dataclass import dataclass
 from dibs.engine.engine import Engine
 from dibs.engine.launch.settlement import named
+from dibs.engine.local_time import clock_time
 from dibs.engine.queue.nested import in_the_way, parent_of, reason_of
 from dibs.model.gpus import Card
 from dibs.model.jobs import After, Job, JobId, Reason, Request, State
@@ -239,19 +240,23 @@ class Explain:
             return None
         if suspension.is_over and not suspension.why_not:
             return None
+        now = self._clock()
         if suspension.is_over:
-            why = f"could not be suspended {suspension.why}: {suspension.why_not}"
+            at = clock_time(suspension.began_at, now)
+            why = f"it could not be suspended {suspension.why} at {at}: {suspension.why_not}"
             return WaitExplanation(Reason("not-suspended", why))
+        since = clock_time(suspension.suspended_at or suspension.began_at, now)
         if not one.is_suspended:
             resumes = suspension.phase is SuspensionPhase.RESUMING
             time = time_to_move(suspension.held_bytes, self._engine.move_speed(), resumes=resumes)
-            return WaitExplanation(
-                Reason(suspension.phase, f"is {_MOVING[suspension.phase]} {suspension.why}, {time}")
-            )
-        why = f"is suspended {suspension.why}{_where(suspension)}"
+            why = f"it is being suspended {suspension.why}, {time}"
+            if resumes:
+                why = f"is being resumed, {time}; it was suspended {suspension.why} at {since}"
+            return WaitExplanation(Reason(suspension.phase, why))
+        why = f"is suspended {suspension.why} since {since}{_where(suspension)}"
         if not suspension.resumes:
             return WaitExplanation(Reason("suspended", f"{why}; `dibs resume {job.reference}` lets it go on"))
-        waits = schedule(self._engine.snapshot(self._clock())).reasons.get(job.id)
+        waits = schedule(self._engine.snapshot(now)).reasons.get(job.id)
         if suspension.why_not:
             why = f"{why}; it was not resumed at the last try: {suspension.why_not}"
         return WaitExplanation(Reason("suspended", f"{why}; {waits.sentence if waits else 'is about to go on'}"))
@@ -443,10 +448,6 @@ def _where(suspension: Suspension) -> str:
     return f" by a signal, and its {size} are still on its GPU: this program or its driver allows no more"
 
 
-_MOVING = {
-    SuspensionPhase.SUSPENDING: "being suspended",
-    SuspensionPhase.RESUMING: "being resumed; it was suspended",
-}
 _WANTED = {After.OK: "to succeed", After.ANY: "to end", After.FAIL: "to fail"}
 
 

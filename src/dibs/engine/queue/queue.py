@@ -352,9 +352,7 @@ class Queue:
                     if job.id not in changed.jobs:
                         changed.unchanged.append((job.id, f"it is over ({job.state})"))
                     continue
-                if job.state in (State.RUNNING, State.SUSPENDED) or (
-                    job.state is State.SUBMITTED and signal is None
-                ):
+                if job.state.has_begun or (job.state is State.SUBMITTED and signal is None):
                     if signal is not None and job.request.on:
                         problem = f"it runs on {job.request.on.capitalize()}; leave out the signal to end it"
                         changed.unchanged.append((job.id, problem))

@@ -1,12 +1,12 @@
 """The health of the cards: broken ones are quarantined and blamed for failures; tests bring them back."""
 
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import field
 
 from dibs.dataclass import dataclass
 from dibs.engine.engine import Engine
+from dibs.engine.local_time import clock_time
 from dibs.engine.queue.pool import clear_mark, set_mark
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.engine.watch.cards import Cards
@@ -184,10 +184,8 @@ class Health:
         at = self.tests().get(key)
         if at is None:
             return ""
-        is_today = at - self._engine.clock() < 12 * 3600
-        moment = time.strftime("%H:%M" if is_today else "%Y-%m-%d %H:%M", time.localtime(at))
         again = " again" if self._memory.tried.get(key, CardTests()).count else ""
-        return f"; it is tested{again} at about {moment}"
+        return f"; it is tested{again} at about {clock_time(at, self._engine.clock())}"
 
     # -- helpers ---------------------------------------------------------------------------------------
 
