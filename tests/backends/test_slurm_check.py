@@ -29,6 +29,7 @@ def site(world: World, slurm: PrivateSlurm) -> Iterator[Site]:
     root = Path(world.folder) / "run"
     one = Site(root, slurm_backend(slurm, root))
     slurm.ask("scontrol", "create", "partitionname=closed", "nodes=n1", "allowaccounts=lab")
+    slurm.ask("scontrol", "create", "partitionname=narrow", "nodes=n1,n2", "maxnodes=1")
     # One that was drained a moment ago does not answer yet.
     wait_until(lambda: all(node.is_usable for node in one.backend.nodes()), show=one.backend.nodes)
     yield one
@@ -73,6 +74,23 @@ def test_a_job_that_fits_is_told_when_it_would_start_and_is_not_submitted(site: 
         (_with(num_gpus=3), "no node has 3 GPUs; the most is 2", "`sinfo"),
         (_with(num_gpus=3, gpu_type="h200"), "no node has 3 h200 GPUs; the most is 2", "`sinfo"),
         (_with(cpus=5), "no node has 5 CPUs; the most is 4", "`sinfo"),
+        (_with(("nodes", "3")), "it asks for 3 nodes, and it may use 2", "`sinfo"),
+        (_with(("partition", "narrow"), ("nodes", "2")), "2 nodes, and partition narrow gives a job 1", "`sinfo"),
+        (_with(("nodes", "2"), ("gpus", "5")), "no 2 nodes have 5 GPUs together; the most is 4", "`sinfo"),
+        (_with(("nodes", "1-2"), ("gpus", "a100:2")), "no node has a100 GPUs", "`sinfo"),
+        (_with(("nodes", "2"), ("gpus-per-task", "h200:3")), "no node has 3 h200 GPUs; the most is 2", "`sinfo"),
+        (_with(("ntasks", "5"), ("gpus-per-task", "1")), "no 2 nodes have 5 GPUs together", "`sinfo"),
+        (
+            _with(("nodes", "2"), ("ntasks-per-node", "5")),
+            "no 2 nodes have 10 CPUs together; the most is 8",
+            "`sinfo",
+        ),
+        (
+            _with(("ntasks-per-gpu", "2"), num_gpus=0),
+            "--ntasks-per-tres needs either a GRES GPU",
+            "--ntasks-per-gpu",
+        ),
+        (_with(("from-a-newer-slurm", "3")), "unrecognized option '--from-a-newer-slurm=3'", "--from-a-newer"),
         (_with(mem=100 * GIB), "no node has 100 GiB of memory; the most is 3.91 GiB", "`sinfo"),
         (_with(("wrap", "x")), "cannot tell Slurm about 'wrap'", "`sbatch --help`"),
         (
@@ -141,6 +159,9 @@ def test_a_time_limit_above_the_partitions_is_refused_though_slurm_would_take_it
 def test_a_job_whose_nodes_are_down_is_not_refused(site: Site, slurm: PrivateSlurm) -> None:
     slurm.ask("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
     drained = site.backend.check(_with(("nodelist", "n2")))
+    # A script's number of cards for all of its nodes is a wish, too.
+    spread = [_with(("nodes", "2"), ("gpus", "4"), num_gpus=4), _with(("ntasks", "4"), ("gpus", "4"), num_gpus=4)]
+    of_all = [site.backend.check(one) for one in (*spread, _with(("ntasks", "8")))]
     slurm.ask("scontrol", "update", "nodename=n2", "state=resume")
     closed = []
     for state in ("down", "drain"):
@@ -149,6 +170,7 @@ def test_a_job_whose_nodes_are_down_is_not_refused(site: Site, slurm: PrivateSlu
     put_off = site.backend.submit([site.submission("true")]).put_off
 
     assert drained.sentence == "Slurm would take it, but the nodes that it needs are down or drained"
+    assert of_all == [drained] * 3
     assert {one.sentence for one in closed} == {"Slurm would take it, but its partition starts no jobs now"}
     assert {one.expected_start for one in (drained, *closed)} == {None}
     assert "Required partition not available" in "".join(put_off.values()), (

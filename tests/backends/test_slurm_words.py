@@ -456,6 +456,30 @@ def test_what_needs_several_things_of_one_node_is_explained() -> None:
     assert much(num_gpus=1, gpu_type="t4") == "no node has t4 GPUs"
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"nodes": "1-4:2", "gpus": "4"},
+        {"nodes": "1,2", "gpus": "4"},
+        {"nodes": "1-2", "gpus": "a100:2,t4:2"},
+        {"gres": "gpu:a100:1,gpu:t4:1,shm:7"},
+        {"nodes": "2", "gres": "gpu:a100:1"},
+        {"ntasks": "16", "overcommit": ""},
+        {"ntasks": "2", "gpus-per-task": "a100"},
+        {"ntasks": "8", "gpus": "2"},
+    ],
+)
+def test_what_nodes_have_together_is_no_reason_to_refuse_what_they_have_or_what_cannot_be_read(
+    options: dict[str, str],
+) -> None:
+    cards = (NodeGpus(type="a100", total=1, used=0), NodeGpus(type="t4", total=1, used=0))
+    nodes = [Node(name=name, state="down", is_usable=False, cpus=4, gpus=cards) for name in ("n1", "n2")]
+
+    wishes = Wishes(num_gpus=4 if "gpu" in str(options) else 0)  # a script's number is a wish, too
+
+    assert what_is_too_much(Resources(wishes=wishes, options=tuple(options.items())), nodes, ()) == ""
+
+
 def test_nodes_have_cards_states_and_reasons() -> None:
     rows = [
         (

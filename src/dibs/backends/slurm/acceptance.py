@@ -6,11 +6,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence, Set
 
 from dibs.backends.protocol import BackendProspect, Node, Resources
 from dibs.backends.slurm.controller import last_line
-from dibs.backends.slurm.sinfo import Partition
+from dibs.backends.slurm.sinfo import Partition, gres_counts
 from dibs.backends.slurm.states import named_limit, why_limited
+from dibs.dataclass import dataclass
 from dibs.errors import BackendRefused
+from dibs.model.slurm_options import OF_GPUS, OF_MEMORY, SPREAD
 
 _STARTS = re.compile(r"to start at (\d+) using .* on nodes? (\S+)")
+_ANY_NUMBER = 10**9
+_LONGEST_NUMBER = 9  # digits
 _FAR = 400 * 86400.0  # seconds; Slurm's word for never is a date in some centuries
 _GIB = 1024**3
 
@@ -58,7 +62,7 @@ def refuse_closed(account: str, line: Set[str], partitions: Sequence[Partition])
 
 
 def what_is_too_much(wanted: Resources, nodes: Iterable[Node], partitions: Sequence[Partition]) -> str:
-    """What no node has, in words; empty where one has it all and only cannot be used at the moment."""
+    """What the nodes do not have, in words; empty where they have it all and only cannot be used at the moment."""
     names = {one.name for one in partitions}
     options = dict(wanted.options)
     only, but = _listed(options.get("nodelist", "")), _listed(options.get("exclude", "")) | set(wanted.avoid)
@@ -66,25 +70,71 @@ def what_is_too_much(wanted: Resources, nodes: Iterable[Node], partitions: Seque
     there = [node for node in there if not only or node.name in only]
     if not there:
         return "no node is left of those that it may use"
-    wishes = wanted.wishes
-    kind = wishes.gpu_type or ""
-    wants: list[tuple[int, Callable[[Node], int], str, Callable[[int], str]]] = [
-        (wishes.num_gpus, lambda node: _cards(node, kind), f"{kind} GPUs".strip(), str),
-        (wishes.cpus or 0, lambda node: node.cpus, "CPUs", str),
-        (wishes.mem or 0, lambda node: node.memory, "of memory", _size),
+    asked = _asked_size(wanted)
+    of_partition = max((one.most_nodes or _ANY_NUMBER for one in partitions), default=_ANY_NUMBER)
+    allowed = min(of_partition, len(there))
+    if asked.least_nodes > allowed:
+        whose = "it may use" if allowed < of_partition else f"partition {', '.join(sorted(names))} gives a job"
+        return f"it asks for {asked.least_nodes} nodes, and {whose} {allowed}"
+    together = min(asked.most_nodes, allowed)
+    wants: list[tuple[int, int, Callable[[Node], int], str, Callable[[int], str]]] = [
+        (asked.cards, asked.all_cards, lambda node: _cards(node, asked.kind), f"{asked.kind} GPUs".strip(), str),
+        (asked.cpus, asked.all_cpus, lambda node: node.cpus, "CPUs", str),
+        (asked.memory, 0, lambda node: node.memory, "of memory", _size),
     ]
     fitting = there
-    for number, has, what, shown in wants:
+    for number, of_all, has, what, shown in wants:
         fitting = [node for node in fitting if has(node) >= number]
-        if fitting:
-            continue
         most = max(map(has, there), default=0)
-        if most >= number:
-            return f"no node has {shown(number)} {what} together with the rest that it asks for"
-        if not most:
+        if not most and max(number, of_all):
             return f"no node has {what}"
-        return f"no node has {shown(number)} {what}; the most is {shown(most)}"
+        if not fitting and most >= number:
+            return f"no node has {shown(number)} {what} together with the rest that it asks for"
+        if not fitting:
+            return f"no node has {shown(number)} {what}; the most is {shown(most)}"
+        of_fitting = sum(sorted(map(has, fitting))[-together:])
+        if of_fitting < of_all:
+            return f"no {together} nodes have {shown(of_all)} {what} together; the most is {shown(of_fitting)}"
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """What a job asks for, of each node and of all of its nodes together."""
+
+    least_nodes: int
+    most_nodes: int
+    kind: str  # of the cards; empty: any
+    cards: int
+    all_cards: int
+    cpus: int
+    all_cpus: int
+    memory: int  # bytes
+
+
+def _asked_size(wanted: Resources) -> _Size:
+    """From its wishes, and from options that count more. What cannot be read asks for nothing."""
+    wishes, options = wanted.wishes, dict(wanted.options)
+    first, _, last = options.get("nodes", "").partition("-")
+    least = max(1, _number(first))
+    most = (_number(last or first) or _ANY_NUMBER) if SPREAD & options.keys() else 1
+    tasks = _number(options.get("ntasks", "")) or least * _number(options.get("ntasks-per-node", "")) or 1
+    kind, cards, all_cards = wishes.gpu_type or "", wishes.num_gpus, wishes.num_gpus
+    if OF_GPUS & options.keys():
+        kind, cards, all_cards = "", 0, 0
+        for name in OF_GPUS & options.keys():
+            items = options[name] if name == "gres" else f"gpu:{options[name].replace(',', ',gpu:')}"
+            counted = {of: number for (what, of), number in gres_counts(items).items() if what == "gpu"}
+            number, kind = sum(counted.values()), next(iter(counted)) if len(counted) == 1 else kind
+            cards = max(cards, 0 if name == "gpus" else number)
+            all_cards = max(all_cards, number * (tasks if name == "gpus-per-task" else 1))
+    all_cpus = 0 if "overcommit" in options or tasks == 1 else (wishes.cpus or 1) * tasks
+    memory = 0 if OF_MEMORY & options.keys() else wishes.mem or 0
+    return _Size(least, most, kind, cards, max(all_cards, least * cards), wishes.cpus or 0, all_cpus, memory)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) <= _LONGEST_NUMBER else 0
 
 
 def _listed(names: str) -> set[str]:
@@ -148,10 +198,16 @@ def refusal(text: str, flags: Sequence[str], types: Collection[str] = (), too_mu
     if word := named_limit(text):
         return BackendRefused(f"{cannot}: {why_limited(word)}", remedy=_LIMITS)
     for pattern, why, remedy in _KNOWN:
-        if re.search(pattern, text, re.IGNORECASE):
+        if re.search(pattern, text, re.IGNORECASE) and not ("{gres}" in why and "gres" not in asked):
             said = too_much if too_much and has_no_node(text) else why.format_map(_Asked(asked))
             return BackendRefused(f"{cannot}: {said}", remedy=remedy)
-    return BackendRefused(f"{cannot}: {last_line(text)}", remedy=f"it was asked for {' '.join(flags)}")
+    return BackendRefused(f"{cannot}: {_telling_line(text)}", remedy=f"it was asked for {' '.join(flags)}")
+
+
+def _telling_line(text: str) -> str:
+    """What Slurm says about this job; at last it often says only what kind of fault that is."""
+    telling = [line for line in text.splitlines() if "error: " in line or "unrecognized option" in line]
+    return last_line(telling[0] if telling else text)
 
 
 def _type_in(gres: str) -> str:
@@ -196,7 +252,7 @@ _KNOWN = (
     (
         rf"{_NO_NODE}|memory specification|more processors",
         "no node has as much as it asks for",
-        "`sinfo -N -o '%N %c %m %G'` shows what each node has; a job of dibs runs on one",
+        "`sinfo -N -o '%N %c %m %G'` shows what each node has; without --nodes a job of dibs runs on one",
     ),
     (r"invalid license", "there is no licence {licenses}", "`scontrol show licenses` lists them"),
     (r"reservation", "there is no reservation {reservation} for you", "`scontrol show reservation` lists them"),

@@ -41,8 +41,8 @@ def parse_nodes(output: bytes) -> tuple[Node, ...]:
         if name in found:
             found[name] = _in_another(found[name], partition)
             continue
-        counts = _counts(gres)
-        in_use = _counts(used)
+        counts = gres_counts(gres)
+        in_use = gres_counts(used)
         allocated, _, _, total = (int(part) if part.isdecimal() else 0 for part in (cpus + "///").split("/")[:4])
         why = "" if reason in ("none", "(null)") else reason
         found[name] = Node(
@@ -74,7 +74,7 @@ def _is_usable(state: str) -> bool:
     return not any(word.strip(_MARKS) in _UNUSABLE or "*" in word or word == "not_responding" for word in words)
 
 
-def _counts(gres: str) -> dict[tuple[str, str], int]:
+def gres_counts(gres: str) -> dict[tuple[str, str], int]:
     """`gpu:a100:2(S:0-1),shard:8` as {(gpu, a100): 2, (shard, ""): 8}."""
     found: dict[tuple[str, str], int] = {}
     for item in re.sub(r"\([^)]*\)?", "", gres).split(","):
@@ -102,6 +102,7 @@ class Partition:
     is_up: bool = True  # it starts jobs
     accounts: frozenset[str] | None = None  # that may use it; None: all but those of `not_accounts`
     not_accounts: frozenset[str] = frozenset()
+    most_nodes: int | None = None  # that it gives a job; None: no limit
 
     def admits(self, accounts: Set[str]) -> bool:
         """Whether it admits one of these. A list of Slurm's stands for the parts of its accounts too."""
@@ -117,6 +118,7 @@ def parse_partitions(output: bytes) -> tuple[Partition, ...]:
             longest = _seconds(cells.get("MaxTime", ""))
             is_up = cells.get("State", "UP") == "UP"
             allowed, denied = cells.get("AllowAccounts", "ALL"), cells.get("DenyAccounts", "")
+            most_nodes = cells.get("MaxNodes", "")
             found.append(
                 Partition(
                     cells["PartitionName"],
@@ -125,6 +127,7 @@ def parse_partitions(output: bytes) -> tuple[Partition, ...]:
                     is_up,
                     None if allowed == "ALL" else frozenset(allowed.lower().split(",")),
                     frozenset(filter(None, denied.lower().split(","))),
+                    int(most_nodes) if most_nodes.isdecimal() else None,
                 )
             )
     return tuple(found)
