@@ -10,6 +10,7 @@ from backends.private_slurm import PrivateSlurm, has_memory_cgroup
 from stories.on_slurm import HOLD, PATIENCE, Afar, afar
 from stories.outside import World, wait_until
 
+WAIT = "until test -e go; do sleep 0.05; done"
 pytestmark = pytest.mark.parametrize(
     "slurm", [{"nodes": 1, "accounting": True}], indirect=True, scope="module", ids=["accounting"]
 )
@@ -22,23 +23,26 @@ def there(world: World, slurm: PrivateSlurm) -> Iterator[Afar]:
 
 
 def test_an_array_above_the_limit_of_its_account_runs_in_parts(there: Afar, slurm: PrivateSlurm) -> None:
-    slurm.manage("modify", "user", "root", "set", "MaxSubmitJobs=5")
+    slurm.manage("modify", "user", "root", "set", "MaxSubmitJobs=4")
     there.daemon()
-    wait = "until test -e go; do sleep 0.05; done; echo $DIBS_ARRAY_TASK_ID >> ran"
-    first = there.add("-n", "0", "--array", "1-12", "-J", "many", "--", wait)
-    limited = there.add("-n", "0", "--array", "1-4%2", "-J", "few", "--", "echo few >> ran")
+    told = "echo $DIBS_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_MIN-$SLURM_ARRAY_TASK_MAX, $SLURM_ARRAY_TASK_COUNT"
+    there.world.write("many.sh", f"#!/bin/bash\n#SBATCH -a 1-8 -J many\n{WAIT}; {told} >> ran\n")
+    first = there.add("-f", "many.sh")
+    few = 'echo start few - - >> "$LEDGER"; sleep 0.3; echo end few - - >> "$LEDGER"'
+    limited = there.add("-n", "0", "--array", "1-4%2", "-J", "few", "--", few)
 
-    wait_until(lambda: len(there.squeue()) == 5, show=there.squeue, seconds=PATIENCE)
-    told = there.world.dibs("why", "many")
+    wait_until(lambda: len(there.squeue()) == 4, show=there.squeue, seconds=PATIENCE)
+    why = there.world.dibs("why", "many")
     there.let_go()
     over = there.wait_for(*range(first, limited + 4))
     slurm.manage("modify", "user", "root", "set", "MaxSubmitJobs=-1")
 
-    assert "Slurm takes 5 of your jobs at once: its account has reached a limit: jobs submitted" in told.stdout, (
-        told
-    )
+    assert "Slurm takes 4 of your jobs at once: its account has reached a limit: jobs submitted" in why.stdout, why
     assert {job["state"] for job in over} == {"succeeded"}
-    assert sorted(there.world.read("ran").split()) == sorted([*map(str, range(1, 13)), *["few"] * 4])
+    ran = there.world.read("ran").splitlines()
+    assert sorted(ran) == sorted(f"{task} of 1-8, 8" for task in range(1, 9))
+    assert there.world.ledger.started() == ["few"] * 4
+    assert there.world.ledger.most_at_once() <= 2
     there.assert_nothing_is_left()
 
 
@@ -58,8 +62,8 @@ def test_an_array_above_the_limit_of_a_qos_runs_in_parts_beside_jobs_without_it(
     there.daemon()
     beside = there.add("-n", "0", "--", HOLD)
     there.wait_until_up(beside)
-    wait = "until test -e go; do sleep 0.05; done; echo $DIBS_ARRAY_TASK_ID >> ran"
 
+    wait = f"{WAIT}; echo $DIBS_ARRAY_TASK_ID >> ran"
     first = there.add("-n", "0", "--qos", qos, "--array", "1-8", "-J", "many", "--", wait)
     wait_until(lambda: len(there.squeue()) == 4, show=there.squeue, seconds=PATIENCE)
     more = [there.add("-n", "0", "--", HOLD) for _ in range(2)]

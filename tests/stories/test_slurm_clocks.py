@@ -71,6 +71,7 @@ def test_jobs_start_and_end_by_our_clock_though_nobody_looked(there: Afar) -> No
         assert abs(moment(one["started_at"]) - start) < 10, one
         assert abs(moment(one["ended_at"]) - end) < 10, one
         assert abs(one["seconds"] - (end - start)) < 1, one
+        assert abs(moment(one["ended_at"]) - moment(one["started_at"]) - (end - start)) < 2, one
     there.assert_nothing_is_left()
 
 
