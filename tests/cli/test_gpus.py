@@ -56,6 +56,7 @@ def test_the_keys_of_the_json_are_stable():
         "ecc_uncorrected",
         "state",
         "holders",
+        "suspended",
         "waiting",
         "foreign",
         "mark",
@@ -84,6 +85,18 @@ def test_cards_that_only_claims_name_do_not_fill_the_table():
 
     assert len(uses) == 64
     assert [use.index for use in uses if use.index is not None] == [9, 99, 999, 9999]
+
+
+def test_a_card_is_free_for_others_while_a_job_on_it_is_suspended():
+    suspended = _holder("index-0", "0")
+
+    [card] = survey(None, LeaseTable(holders=(suspended,)), user="ann")
+    [beside] = survey(None, LeaseTable(holders=(suspended, _holder("index-0", "1"))), user="ann")
+
+    assert (card.state, beside.state) == ("free", "held")
+    assert "suspended: " in _gpu_table([card], {})[1]
+    data = gpu_as_json(beside)
+    assert (len(data["holders"]), [one["share"] for one in data["suspended"]]) == (1, [0.0])
 
 
 def test_of_many_holders_the_first_are_shown_and_how_many_more():

@@ -223,6 +223,7 @@ def _gpu_table(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]])
     for use in uses:
         card = use.seen
         held = _first([_holder_text(holder, len(use.holders) > 1 or holder.share < 1) for holder in use.holders])
+        held += [f"suspended: {_holder_text(holder, False)}" for holder in use.suspended]
         mark = marks.get(use.key)
         if mark and mark.get("why"):
             held.append(one_line(mark["why"], 200))
@@ -302,6 +303,7 @@ def gpu_as_json(use: "GpuUse", mark: Mapping[str, Any] | None = None, why_not_su
         "ecc_uncorrected": card.ecc_uncorrected if card else None,
         "state": use.state,
         "holders": [_holder_as_json(holder) for holder in use.holders],
+        "suspended": [_holder_as_json(holder) for holder in use.suspended],
         "waiting": [_holder_as_json(wish) for wish in use.waiting],
         "foreign": [
             {"user": process.user, "pid": process.pid, "memory_bytes": process.memory, "name": process.name}

@@ -27,6 +27,24 @@ def test_the_cards_and_who_holds_them_are_shown(daemon: DaemonProcess):
     daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
 
 
+def test_a_card_is_free_while_its_job_is_suspended_and_tells_which_one_that_is(daemon: DaemonProcess):
+    number = daemon.add({"command": "sleep 60", "name": "long", "only": ["1"]})
+    wait_until(lambda: daemon.state(number) == "running")
+
+    daemon.post("/v1/jobs/act", {"action": "suspend", "ids": [number]})
+    wait_until(lambda: daemon.state(number) == "suspended", show=lambda: daemon.job(number)["suspension"])
+
+    _, card = daemon.get("/v1/gpus")["gpus"]
+    assert (card["state"], card["holders"]) == ("free", [])
+    [suspended] = card["suspended"]
+    assert (suspended["job"], suspended["job_id"], suspended["held_bytes"]) == (f"{number} (long)", number, 0)
+    assert suspended["since_at"] == daemon.job(number)["suspension"]["suspended_at"]
+    daemon.post("/v1/jobs/act", {"action": "resume", "ids": [number]})
+    wait_until(lambda: states(daemon)[1] == "held", show=lambda: daemon.get("/v1/gpus"))
+    assert daemon.get("/v1/gpus")["gpus"][1]["suspended"] == []
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
+
+
 def test_a_drained_card_gets_nothing_new(daemon: DaemonProcess):
     assert daemon.post("/v1/gpus/act", {"action": "drain", "gpus": ["0"]}) == {"changed": ["0"]}
 

@@ -1524,6 +1524,8 @@ export interface components {
              * @enum {string}
              */
             state: "free" | "held" | "busy" | "drained" | "quarantined" | "stale" | "lost" | "missing" | "silent";
+            /** Suspended */
+            suspended: components["schemas"]["SuspendedObject"][];
             /** Temperature Celsius */
             temperature_celsius: number | null;
             /** Why */
@@ -2493,6 +2495,24 @@ export interface components {
         StoppingBody: {
             /** Stopping */
             stopping: boolean;
+        };
+        /**
+         * SuspendedObject
+         * @description A job that stands still: it has nothing of the card until it resumes there.
+         */
+        SuspendedObject: {
+            /** Held Bytes */
+            held_bytes: number | null;
+            /** Job */
+            job: string;
+            /** Job Id */
+            job_id: number | null;
+            /** Pid */
+            pid: number | null;
+            /** Since At */
+            since_at: string | null;
+            /** User */
+            user: string;
         };
         /**
          * SuspensionObject

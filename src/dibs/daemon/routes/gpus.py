@@ -17,13 +17,13 @@ from dibs.daemon.schemas.responses import moment
 from dibs.dataclass import dataclass
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
+from dibs.engine.turn.state import OpenAttempt
 from dibs.engine.watch.health import Health
 from dibs.engine.watch.survey import GpuStanding, GpuUse, pid_of, standing, survey, unseen
 from dibs.errors import BadInput
 from dibs.leases.files import Holder
 from dibs.leases.leases import Leases
 from dibs.model.gpus import Card, GpuProcess, Reading
-from dibs.model.jobs import Job
 from dibs.model.records import Mark
 from dibs.worker_thread import run_in_thread
 
@@ -44,6 +44,17 @@ class HolderObject(TypedDict):
     pid: int | None
     share: str
     since_at: Moment | None
+
+
+class SuspendedObject(TypedDict):
+    """A job that stands still: it has nothing of the card until it resumes there."""
+
+    user: str
+    job: str  # its name, or its number
+    job_id: int | None  # null: it is not a job of this queue
+    pid: int | None
+    held_bytes: int | None  # of the card's memory, now in the machine's; null: not known
+    since_at: Moment | None  # when it was suspended; null: not known
 
 
 class ProcessObject(TypedDict):
@@ -72,6 +83,7 @@ class GpuObject(TypedDict):
     why: str
     remedy: str
     holders: list[HolderObject]
+    suspended: list[SuspendedObject]
     processes: list[ProcessObject]
 
 
@@ -165,14 +177,14 @@ class GpuTable:
         for key, card in cards.items():
             uses.setdefault(key, unseen(key, card.gpu.number, is_asked=known is not None))
         marks = {mark.subject.removeprefix("gpu "): mark for mark in self.engine.store.listing.marks()}
-        jobs = {one.attempt.folder: one.job for one in self.engine.state.open.values()}
+        runs = {one.attempt.folder: one for one in self.engine.state.open.values()}
         why_silent = watcher.failure.message if watcher and watcher.failure else "the driver does not answer"
         return [
             _object(
                 use,
                 cards.get(use.key),
                 self._standing(use, marks.get(use.key), why_silent if is_silent else ""),
-                jobs,
+                runs,
             )
             for use in sorted(uses.values(), key=lambda use: use.place)
         ]
@@ -196,8 +208,10 @@ async def _change_pool(app: AppState, is_more: bool, gpus: list[str]) -> list[st
     return sorted(before ^ {card.gpu.key for card in pool.cards})
 
 
-def _object(use: GpuUse, card: Card | None, stands: GpuStanding, jobs: Mapping[str, Job]) -> dict[str, Any]:
-    """`jobs` are those that run, by the folders of their attempts."""
+def _object(
+    use: GpuUse, card: Card | None, stands: GpuStanding, runs: Mapping[str, OpenAttempt]
+) -> dict[str, Any]:
+    """`runs`: the open attempts, by their folders."""
     seen = use.seen
     gpu = seen.gpu if seen else card.gpu if card else None
     return {
@@ -216,7 +230,8 @@ def _object(use: GpuUse, card: Card | None, stands: GpuStanding, jobs: Mapping[s
         "state": stands.state,
         "why": stands.why,
         "remedy": stands.remedy,
-        "holders": [_holder(holder, jobs.get(holder.folder)) for holder in use.holders],
+        "holders": [_holder(holder, runs.get(holder.folder)) for holder in use.holders],
+        "suspended": [_suspended(holder, runs.get(holder.folder)) for holder in use.suspended],
         "processes": [_process(one, is_foreign=one in use.foreign) for one in (seen.processes if seen else ())],
     }
 
@@ -232,12 +247,25 @@ def _process(process: GpuProcess, *, is_foreign: bool) -> dict[str, Any]:
     }
 
 
-def _holder(holder: Holder, job: Job | None) -> dict[str, Any]:
+def _holder(holder: Holder, run: OpenAttempt | None) -> dict[str, Any]:
     return {
         "user": holder.user,
         "job": holder.job,
-        "job_id": job.id if job else None,
+        "job_id": run.job.id if run else None,
         "pid": pid_of(holder) or None,
         "share": str(holder.share),
         "since_at": moment(holder.since) if holder.since else None,
+    }
+
+
+def _suspended(holder: Holder, run: OpenAttempt | None) -> dict[str, Any]:
+    suspension = run.suspension if run else None
+    at = suspension.suspended_at if suspension else None
+    return {
+        "user": holder.user,
+        "job": holder.job,
+        "job_id": run.job.id if run else None,
+        "pid": pid_of(holder) or None,
+        "held_bytes": suspension.held.get(holder.gpu, 0) if suspension else None,
+        "since_at": moment(at) if at else None,
     }

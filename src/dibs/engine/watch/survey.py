@@ -27,6 +27,7 @@ class GpuUse:
     part: int | None = None
     seen: GpuReading | None = None  # None where there is no reading
     holders: tuple[Holder, ...] = ()
+    suspended: tuple[Holder, ...] = ()  # jobs that stand still: they have nothing of it until they resume
     waiting: tuple[Holder, ...] = ()
     foreign: tuple[GpuProcess, ...] = ()  # processes that use it without a lease
     is_gone: bool = False  # the driver answers, and does not show it any more
@@ -84,7 +85,8 @@ def survey(
                 part=card.gpu.part if card else None,
                 seen=card,
                 is_gone=reading is not None and card is None and not key.startswith(_DECLARED),
-                holders=tuple(here),
+                holders=tuple(holder for holder in here if holder.share),
+                suspended=tuple(holder for holder in here if not holder.share),
                 waiting=tuple(sorted(wishes.get(key, []), key=lambda wish: wish.since)),
                 foreign=_without_claim(card, here, folders, user, rules) if card else (),
                 guarded_by=leases.guarded_by.get(key, ""),
