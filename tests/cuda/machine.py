@@ -39,10 +39,10 @@ class FakeMachine:
     def used(self) -> int:
         return int(json.loads(self._cards.read_text())[0]["memory_used"])
 
-    def use(self, size: int) -> None:
+    def use(self, size: int, *, total: int = 16 * GB) -> None:
         """What somebody else has on the card."""
         self._cards.write_text(
-            json.dumps([{"index": 0, "uuid": CARD, "memory_total": 16 * GB, "memory_used": size}])
+            json.dumps([{"index": 0, "uuid": CARD, "memory_total": total, "memory_used": size}])
         )
 
     def state(self, pid: int) -> str:

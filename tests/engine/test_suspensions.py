@@ -374,3 +374,20 @@ def test_a_suspended_job_has_its_cpus_again_before_it_goes_on(world):
     world.end(second)
 
     assert world.moving == {1: "resume"}
+
+
+def test_what_was_measured_at_the_last_moment_is_what_must_be_free_again(world):
+    (first,) = world.add(a_wish())
+    world.holds(_1=2)
+    world.do("suspend", first.id)
+
+    world.answer(1, "suspended", held={declared_key(0): 60 * GIB})
+    world.do("resume", first.id)
+    world.read(used=100)
+    assert (world.moving, world.phase(1)) == ({}, "suspended")
+    assert "is suspended by you, with 60G in the machine" in world.sentence(1)
+    world.read()
+
+    assert world.moving == {1: "resume"}
+    question, _ = world.helpers.asked[(1, 1)]
+    assert question["room"] == {declared_key(0): 63 * GIB + GIB // 2}

@@ -299,9 +299,55 @@ def test_a_helper_that_was_killed_at_any_step_is_run_again(queue: Queue, do: str
     assert _in_short(again) == ("suspended" if do == "suspend" else "running", "cuda", 2, "")
     ledgers = [path for one in (queue.ledger, child) for path in (one, Path(f"{one}.worker0"))]
     if do == "suspend":
+        assert again.held == {CARD: 2 * GB}
         assert queue.machine.used == 0 and all(stands_still(ledger) for ledger in ledgers)
         assert queue.ask(attempt, "resume", room={CARD: 2 * GB}).state == "running"
     assert queue.machine.used == others + 2 * GB and all(goes_on(ledger) for ledger in ledgers)
+
+
+def test_what_is_moved_is_measured_when_nothing_changes_any_more(queue: Queue) -> None:
+    attempt = queue.start("--bytes", str(3 * GB))
+
+    assert queue.ask(attempt, "suspend").held == {CARD: 3 * GB}
+    assert queue.ask(attempt, "resume").state == "running"
+    queue.machine.use(4 * GB)  # a card that names no processes, as in a container
+    assert queue.ask(attempt, "suspend").held == {CARD: 3 * GB}
+
+
+def test_what_the_memory_of_the_machine_cannot_take_is_refused_before_it_is_moved(queue: Queue) -> None:
+    queue.machine.use(0, total=2**50)
+    attempt = queue.start("--bytes", str(2**49), "--workers", "1")
+
+    answer = queue.ask(attempt, "suspend")
+
+    assert _in_short(answer) == ("running", "", 1, "no-memory")
+    assert answer.why.startswith("it holds 512T on its GPU, and the machine has ")
+    assert queue.machine.calls(queue.of_cuda(attempt)[0]) == ["lock", "unlock"]
+    assert goes_on(queue.ledger) and goes_on(Path(f"{queue.ledger}.worker0"))
+
+
+def test_a_half_resumed_job_that_finds_no_room_any_more_leaves_its_card_again(queue: Queue) -> None:
+    child = queue.hands.workdir / "child"
+    slow = "--delay restore=400"
+    attempt = queue.start(*slow.split(), "--child", f"{shlex.quote(str(child))} {slow}")
+    wait_for(lambda: steps(child), "the child counts")
+    queue.ask(attempt, "suspend", may_have_several=True)
+    first, second = queue.of_cuda(attempt)
+    answers = queue.begin(attempt, "resume", room={CARD: 2 * GB})
+    wait_for(lambda: queue.machine.calls(first)[-1] == "restore", "the restore begins")
+    queue.suspender.expire(inf)
+    wait_for(lambda: queue.machine.state(first) == "locked", "one is back")
+    queue.machine.use(15 * GB + GB // 2)
+
+    refused = queue.ask(attempt, "resume", room={CARD: 2 * GB})
+
+    assert answers[0].code == "deadline"
+    assert _in_short(refused) == ("suspended", "cuda", 2, "no-room")
+    assert [queue.machine.state(pid) for pid in (first, second)] == ["checkpointed"] * 2
+    assert queue.machine.used == 14 * GB + GB // 2
+    queue.machine.use(0)
+    assert queue.ask(attempt, "resume", room={CARD: 2 * GB}).state == "running"
+    assert goes_on(queue.ledger) and goes_on(child)
 
 
 def test_a_half_suspended_job_can_be_let_go_on_and_a_half_resumed_one_suspended(queue: Queue) -> None:

@@ -23,7 +23,6 @@ from dibs.engine.launch.launcher import AttemptLauncher, Place
 from dibs.engine.launch.lease_keeper import CardsTaken, LeaseKeeper, LeaseStillHeld
 from dibs.engine.launch.results import Results
 from dibs.engine.launch.settlement import LOOK_AT_STARTING, Judge, Settlement
-from dibs.engine.machine import memory_available
 from dibs.engine.turn import plan_cache
 from dibs.engine.turn.decide import Turn, decide, may_need_less
 from dibs.engine.turn.facts import Finding, TurnFacts, memory_to_fill, take_snapshot
@@ -56,6 +55,7 @@ from dibs.policy.snapshot import MoveSpeed, Snapshot
 from dibs.store.codec import class_of
 from dibs.store.recorder import Recorder
 from dibs.store.store import Store
+from dibs.supervise.host_memory import memory_available
 
 if TYPE_CHECKING:
     from dibs.engine.launch.suspensions import Helpers, Suspensions

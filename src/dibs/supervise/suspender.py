@@ -12,16 +12,19 @@ All but the first three may be left out. It may be killed at any point and start
 the processes stand and decides the next steps from that alone (suspension_steps.py).
 """
 
+import contextlib
 import ctypes
 import json
 import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from dibs.files import replace_file
 from dibs.gpus.cuda_checkpoint import (
     NOT_PERMITTED,
     NOT_SUPPORTED,
@@ -36,9 +39,11 @@ from dibs.gpus.cuda_checkpoint import (
 from dibs.gpus.detect import find_probe
 from dibs.gpus.probe import ProbeFailed, answer_within
 from dibs.model.gpus import GpuReading
+from dibs.model.suspensions import too_much_to_move
 from dibs.model.units import show_size
 from dibs.supervise.command import descendants
-from dibs.supervise.folder import facts, marked_processes, read_spec, tell
+from dibs.supervise.folder import facts, marked_processes, open_own_file, read_spec, tell
+from dibs.supervise.host_memory import memory_available
 from dibs.supervise.orphans import LeftProcess, find_left_processes, process_at, signal_process
 from dibs.supervise.suspension_steps import (
     MoveAct,
@@ -57,7 +62,9 @@ _LOCK_MS = 10_000  # for the work that is queued on the card
 _STOPPED_SECONDS = 1.0  # a process that is stopped and has not answered by then is one of CUDA
 _NO_PROGRESS_SECONDS = 10.0  # with the same steps again and again
 _PAUSE = 0.01  # seconds
+_LONGEST_STOCK = 65536  # bytes
 _SHARED_BY = ("/dev/shm/cuda.shm.", "/dev/shm/nccl-")
+_HELD = "held"  # a file in the attempt's folder: bytes by card, as they were before the first was moved
 _CODES = {NOT_PERMITTED: "not-permitted", NOT_SUPPORTED: "managed-memory"}
 
 
@@ -70,8 +77,8 @@ def main() -> None:
     except Exception as error:  # whatever it is, it is known here alone: nobody reads our stderr
         answer = {"state": "unclear", "code": "failed", "why": f"its helper failed: {error!r}"}
     seconds = round(time.monotonic() - begun, 3)
-    whole = {"state": "", "rung": "", "processes": 0, "seconds": seconds, "code": "", "why": ""} | answer
-    sys.stdout.write(f"{json.dumps(whole)}\n")
+    nothing = {"state": "", "rung": "", "processes": 0, "held": {}, "code": "", "why": ""}
+    sys.stdout.write(f"{json.dumps({**nothing, 'seconds': seconds, **answer})}\n")
     sys.stdout.flush()
     os._exit(0)  # a thread may hang in the driver
 
@@ -102,25 +109,28 @@ def _answer(question: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
                 return {"state": "running" if is_to_suspend else "suspended", "code": "no-driver", "why": why}
             tree = _Tree(find, None)
         if is_to_suspend:
-            return _suspend(tree, question["folder"], may_have_several=question.get("may_have_several", False))
+            several = question.get("may_have_several", False)
+            return _suspend(tree, question["folder"], environ, may_have_several=several)
         return _resume(tree, question["folder"], partial(_check_room, question.get("room", {}), environ))
     except _NotYet:
         return {"state": "running", "code": "failed", "why": "it is just starting"}
 
 
-def _suspend(tree: "_Tree", folder: str, *, may_have_several: bool) -> dict[str, Any]:
+def _suspend(tree: "_Tree", folder: str, environ: Mapping[str, str], *, may_have_several: bool) -> dict[str, Any]:
     tell(folder, "suspended")  # its time limit stands still from now on, whatever becomes of us and of the engine
     try:
-        seen = _take_off(tree, may_have_several)
+        seen = _take_off(tree, may_have_several, partial(_take_stock, folder, environ))
     except _Failed as failure:
         answer = _go_back(tree)
         if answer["state"] == "running":
             tell(folder, "resumed")
         return answer | {"code": failure.code, "why": failure.why}
-    return _done("suspended", seen) if seen else {"state": "ended"}
+    if not seen:
+        return {"state": "ended"}
+    return _done("suspended", seen) | {"held": _read_stock(folder, environ) if cuda_processes(seen) else {}}
 
 
-def _take_off(tree: "_Tree", may_have_several: bool) -> Mapping[int, Seen]:
+def _take_off(tree: "_Tree", may_have_several: bool, take_stock: "TakeStock") -> Mapping[int, Seen]:
     """Suspend them, or raise _Failed; return how they stand then."""
     known: set[int] | None = None  # those of CUDA, at the first look
     rounds = _Rounds()
@@ -134,6 +144,9 @@ def _take_off(tree: "_Tree", may_have_several: bool) -> Mapping[int, Seen]:
         known = of_cuda
         if not rounds.go_on(steps := steps_to_suspend(seen)):
             return seen
+        # All are locked, and none is moved: nothing changes any more of what they hold.
+        if steps[0][0] == MoveAct.CHECKPOINT and not any(one.is_off for one in seen.values()):
+            take_stock(seen)
         tree.do(steps)
     return {}
 
@@ -153,7 +166,11 @@ def _resume(tree: "_Tree", folder: str, check_room: "RoomCheck") -> dict[str, An
     try:
         seen = _put_back(tree, check_room)
     except _NoRoom as failure:
-        found = {"state": "suspended", "rung": "cuda", "processes": cuda_processes(tree.look())}
+        try:  # one of several processes may be back on its card already
+            seen = _take_off(tree, may_have_several=True, take_stock=lambda _: None)
+        except _Failed as stuck:
+            return {"state": "unclear", "code": stuck.code, "why": stuck.why}
+        found = _done("suspended", seen) if seen else {"state": "ended"}
         return found | {"code": failure.code, "why": failure.why}
     except _Failed as failure:
         return {"state": "unclear", "code": failure.code, "why": failure.why}
@@ -294,6 +311,48 @@ def _why_no_driver(driver: CudaCheckpoint | None, environ: Mapping[str, str]) ->
     return ""
 
 
+# Raises _Failed where these processes must not be moved: they are locked, and about to be.
+TakeStock = Callable[[Mapping[int, Seen]], None]
+
+
+def _take_stock(folder: str, environ: Mapping[str, str], seen: Mapping[int, Seen]) -> None:
+    """Write down what they hold of each card, for whoever brings them back; and have it fit into the machine.
+
+    What the engine has measured is some seconds old.
+    """
+    held: Counter[str] = Counter()
+    used: dict[str, int] = {}
+    with contextlib.suppress(ProbeFailed):
+        for card in _cards(environ).values():
+            if card.memory_used is not None:
+                used[card.gpu.key] = card.memory_used
+            for process in card.processes:
+                if process.pid in seen and process.memory is not None:
+                    held[card.gpu.key] += process.memory
+    if problem := too_much_to_move(held.total(), memory_available()):
+        raise _Failed("no-memory", problem)
+    try:
+        replace_file(f"{folder}/{_HELD}", json.dumps({"held": held, "used": used}), sync=False)
+    except OSError as error:
+        raise _Failed("no-memory", f"what it holds cannot be written down: {error}") from error
+
+
+def _read_stock(folder: str, environ: Mapping[str, str]) -> dict[str, int]:
+    """What they held of each card. One that names no processes, as in a container, has become emptier by it."""
+    try:
+        with open(open_own_file(f"{folder}/{_HELD}"), "rb") as file:
+            found = json.loads(file.read(_LONGEST_STOCK))
+        held, used = ({str(gpu): int(size) for gpu, size in found[name].items()} for name in ("held", "used"))
+        cards = _cards(environ)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, ProbeFailed):
+        return {}
+    for gpu, before in used.items():
+        now = cards[gpu].memory_used if gpu in cards else None
+        if gpu not in held and now is not None and now < before:
+            held[gpu] = before - now
+    return held
+
+
 # Raises _NoRoom where these processes must not be restored now.
 RoomCheck = Callable[[Mapping[int, Seen]], None]
 
@@ -310,8 +369,7 @@ def _check_room(room: Mapping[str, int], environ: Mapping[str, str], seen: Mappi
     if not room:
         return
     try:
-        probe = find_probe(environ)
-        cards = {} if probe is None else {one.gpu.key: one for one in answer_within(probe.read).gpus}
+        cards = _cards(environ)
     except ProbeFailed as failure:
         raise _NoRoom(f"its cards cannot be read: {failure.message}") from failure
     for key, needed in room.items():
@@ -320,6 +378,11 @@ def _check_room(room: Mapping[str, int], environ: Mapping[str, str], seen: Mappi
             raise _NoRoom(f"how much memory is free on {key} cannot be read")
         if free < needed:
             raise _NoRoom(f"only {show_size(free)} of {show_size(needed)} are free on {key}")
+
+
+def _cards(environ: Mapping[str, str]) -> dict[str, GpuReading]:
+    probe = find_probe(environ)
+    return {} if probe is None else {one.gpu.key: one for one in answer_within(probe.read).gpus}
 
 
 def _free_for(card: GpuReading | None, seen: Mapping[int, Seen]) -> int | None:

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import Any
 
 from dibs.dataclass import dataclass
@@ -30,6 +31,7 @@ class Answer:
     state: str  # suspended, running, ended, unclear
     rung: str = ""  # cuda: its memory is off the card; stop: its processes are stopped; empty: neither
     processes: int = 0  # those of CUDA
+    held: Mapping[str, int] = field(default_factory=dict)  # bytes that were moved, by card, as far as is known
     seconds: float = 0.0
     code: str = ""  # why it was not done; empty where it was
     why: str = ""  # the same for people: a part of a sentence

@@ -36,6 +36,11 @@ class Seen(NamedTuple):
     shares_memory: bool = False  # by CUDA IPC, as torch and NCCL do
 
     @property
+    def is_off(self) -> bool:
+        """Whether its memory is off its card."""
+        return self.state == ProcessState.CHECKPOINTED
+
+    @property
     def is_cuda(self) -> bool:
         return self.state in _OF_CUDA
 

@@ -162,7 +162,14 @@ class Suspensions:
             if one.suspension.phase is SuspensionPhase.RESUMING:
                 self._rests[key] = now + _PAUSE
             self._found(
-                MoveFound(key=key, stands_still=True, rung=rung, frees_cards=frees_cards, why_not=answer.why)
+                MoveFound(
+                    key=key,
+                    stands_still=True,
+                    rung=rung,
+                    held=answer.held,
+                    frees_cards=frees_cards,
+                    why_not=answer.why,
+                )
             )
         elif one.suspension.phase is SuspensionPhase.SUSPENDING:
             self._refused(one, answer)

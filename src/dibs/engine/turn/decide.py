@@ -258,6 +258,10 @@ class _Decision:
                 phase=SuspensionPhase.SUSPENDED,
                 suspended_at=at,
                 rung=found.rung,
+                held={
+                    gpu: max(before.held.get(gpu, 0), found.held.get(gpu, 0))
+                    for gpu in {*before.held, *found.held}
+                },
                 frees_cards=found.frees_cards,
             )
         else:

@@ -210,6 +210,7 @@ class MoveFound:
     key: Key
     stands_still: bool  # afterwards
     rung: Rung | None = None  # how it was suspended
+    held: Mapping[str, int] = field(default_factory=dict)  # bytes that were moved then, by card
     frees_cards: bool = True
     why_not: str = ""  # it could not be done, for this reason
     at: float | None = None  # when it was over, where that is known
