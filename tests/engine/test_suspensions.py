@@ -13,6 +13,7 @@ from dibs.engine.turn.state import Key
 from dibs.engine.watch.metering import Meters
 from dibs.model.gpus import GpuReading, Machine, Reading, declared_key
 from dibs.model.jobs import JobId, Wishes
+from dibs.policy.preemption import SuspendRules
 from dibs.supervise.suspension import Answer, WhenAnswered
 from engine.queue_world import QueueWorld, a_wish
 from engine.world import Died, a_pool
@@ -37,16 +38,26 @@ class HeldHelpers:
         self.asked.clear()
 
 
+@dataclass
 class SuspendingWorld(QueueWorld):
     """A queue whose jobs can be suspended."""
+
+    rules: SuspendRules = field(default_factory=SuspendRules)
 
     def open(self) -> None:
         self.helpers = HeldHelpers()
         super().open()
 
     def parts(self) -> dict[str, Any]:
-        limits = EngineLimits(stop_rules=self.limits, machine=Machine(cpus=4, memory=100 * GIB))
+        machine = Machine(cpus=4, memory=100 * GIB)
+        limits = EngineLimits(stop_rules=self.limits, machine=machine, suspend_rules=self.rules)
         return super().parts() | {"find_helpers": lambda: self.helpers, "limits": limits}
+
+    def restart(self, rules: SuspendRules) -> None:
+        """With other settings."""
+        self.crash()
+        self.rules = rules
+        self.resume()
 
     def holds(self, **held: int) -> None:
         """Each job has so many GiB of its card."""
@@ -274,7 +285,7 @@ def test_a_job_that_is_suspended_again_while_it_resumes_stands_still_again(world
     assert world.moving == {1: "suspend"}
     world.answer(first.id, "suspended")
     assert world.state(1) == "suspended"
-    assert world.sentence(1) == "is suspended by you; `dibs resume 1` lets it go on"
+    assert world.sentence(1) == "is suspended by you since 13:46; `dibs resume 1` lets it go on"
     assert world.engine.state.open[(1, 1)].suspension.number == 2
 
 
@@ -391,3 +402,40 @@ def test_what_was_measured_at_the_last_moment_is_what_must_be_free_again(world):
     assert world.moving == {1: "resume"}
     question, _ = world.helpers.asked[(1, 1)]
     assert question["room"] == {declared_key(0): 63 * GIB + GIB // 2}
+
+
+# -- who may be suspended ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("says", "setting", "project", "is_suspended"),
+    [
+        (None, False, "", False),
+        (None, True, "", True),
+        (False, True, "", False),
+        (True, False, "", True),
+        (None, ("vision",), "vision", True),
+        (None, ("vision",), "audio", False),
+        (None, ("vision",), "", False),
+        (False, ("vision",), "vision", False),
+    ],
+)
+def test_the_settings_say_whether_a_job_is_preemptible_that_does_not_say_so_itself(
+    world, says, setting, project, is_suspended
+):
+    world.restart(SuspendRules(preemptible=setting))
+    world.add(a_wish(preemptible=says, project=project))
+
+    world.add(a_wish(urgent=True))
+
+    assert world.moving == ({1: "suspend"} if is_suspended else {})
+
+
+def test_a_job_that_runs_already_is_preemptible_as_soon_as_the_settings_say_so(world):
+    world.add(a_wish())
+    world.add(a_wish(urgent=True))
+    assert world.moving == {}
+
+    world.restart(SuspendRules(preemptible=True))
+
+    assert world.moving == {1: "suspend"}

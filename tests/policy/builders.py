@@ -79,7 +79,7 @@ def a_job(
     *,
     priority: int = 0,
     urgent: bool = False,
-    preemptible: bool = False,
+    preemptible: bool | None = None,
     share: str | None = None,
     vram: int | None = None,
     only: Sequence[str] = (),

@@ -82,3 +82,17 @@ def test_an_urgent_job_is_told_before_and_after_what_is_suspended_for_it_and_the
     moving.wait_until_held(train)
     assert "about 1s for 10G" in moving.dry_run("--urgent")
     moving.end(train)
+
+
+def test_the_setting_makes_jobs_preemptible_but_for_one_that_says_no(moving: MovingWorld) -> None:
+    moving.begin(DIBS_PREEMPTIBLE="on")
+    stays = moving.add("stays", "--no-preemptible")
+    wait_until(lambda: moving.job(stays)["state"] == "running", show=lambda: moving.job(stays))
+
+    assert "GPU 0 is held by job 1 (stays)" in moving.dry_run("--urgent")
+    info = moving.world.dibs("info", str(stays)).stdout
+    assert re.search(r"preemptible +no", info), info
+    moving.end(stays)
+    moves = moving.add("moves")
+    wait_until(lambda: "job 2 (moves) to be suspended" in moving.dry_run("--urgent"))
+    moving.end(moves)

@@ -26,7 +26,7 @@ class JobKeywords(TypedDict, total=False):
     grace: float | str  # Time between TERM and KILL.
     priority: int  # Higher goes first.
     urgent: bool  # Suspend preemptible jobs if no GPU is free.
-    preemptible: bool  # An urgent job may suspend it, or take its turn.
+    preemptible: bool  # Whether an urgent job may suspend it.
     no_cuda_ipc: bool  # Its processes share no GPU memory by CUDA IPC: several may be suspended.
     name: str  # What the jobs are called.
     project: str  # What they belong to; projects take turns.

@@ -33,6 +33,7 @@ from dibs.gpus.probe import Probe
 from dibs.leases.leases import Leases, build_leases
 from dibs.model.gpus import Pool, parse_gpu_list
 from dibs.policy.outcomes import Limits
+from dibs.policy.preemption import SuspendRules
 from dibs.settings import Settings
 from dibs.store.journal import NAME, Journal
 from dibs.store.rebuild import RebuildReport, rebuild
@@ -98,7 +99,11 @@ def build_queue(
         cards=cards,
         results=results,
         place=place,
-        limits=EngineLimits(stop_rules=limits, machine=this_machine()),
+        limits=EngineLimits(
+            stop_rules=limits,
+            machine=this_machine(),
+            suspend_rules=SuspendRules(preemptible=settings.preemptible),
+        ),
         judge=judge,
         remote=_build_remote(environ, settings, store, place, results, recorder.queue_mark(), hooks, reach, log),
         announce=hooks.announce,

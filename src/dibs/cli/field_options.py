@@ -79,7 +79,7 @@ def _option(field: Field, verb: Verb) -> Callable[[_Function], _Function]:
     takes_none = is_edit and field.takes_none
     sentence = field.sentence if is_edit else f"{field.sentence.removesuffix('.')}{_default(field)}."
     more: dict[str, Any] = {"help": sentence, "hidden": field.hidden}
-    if field.kind is Kind.FLAG and is_edit:
+    if field.kind is Kind.FLAG and (is_edit or field.default is None):
         return click.option(f"{field.flags[0]}/{field.negative}", field.word, default=None, **more)
     if field.kind is Kind.FLAG:
         return click.option(*field.flags, field.word, is_flag=True, **more)

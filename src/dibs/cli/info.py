@@ -140,6 +140,8 @@ _SAID_OTHERWISE = ("num_gpus", "share", "vram", "vram_bytes", "array", "once")
 
 def _said(field: Field, value: Any) -> str:
     """A wish in words; empty where it is not one."""
+    if field.kind is Kind.FLAG and field.default is None and value is False:
+        return "no"
     is_said = value == 0 if field.kind is Kind.DURATION else False  # no grace is a wish, too
     if value == field.default or not (value or is_said):
         return ""

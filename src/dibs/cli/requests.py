@@ -99,7 +99,7 @@ def given(options: Mapping[str, Any], verb: Verb) -> Iterator[tuple[Field, Any]]
     for field in fields_of(verb):
         value = options[field.word]
         # An empty name is no name, and for `dibs edit` that is a change; no folder is called nothing.
-        is_empty = value is False or (value == "" and field.kind is not Kind.FOLDER)
+        is_empty = (value is False and field.default is False) or (value == "" and field.kind is not Kind.FOLDER)
         if value is not None and value != () and (verb is Verb.EDIT or not is_empty):
             yield field, value
 

@@ -49,7 +49,7 @@ from dibs.model.jobs import Attempt, Job, JobId, Request, State
 from dibs.model.records import Consequences, GpusAstray
 from dibs.model.suspensions import Suspension, too_much_to_move
 from dibs.policy.outcomes import Limits
-from dibs.policy.preemption import learned_speed
+from dibs.policy.preemption import SuspendRules, learned_speed
 from dibs.policy.schedule import exceeds_machine, impossible, wish_in_the_way
 from dibs.policy.snapshot import MoveSpeed, Snapshot
 from dibs.store.codec import class_of
@@ -82,6 +82,7 @@ class EngineLimits:
     most_failures: int = sys.maxsize  # after this many nothing more is started
     most_without_gpu: int = os.cpu_count() or 1
     machine: Machine = NOT_COUNTED
+    suspend_rules: SuspendRules = SuspendRules()
 
 
 class Engine:
@@ -563,7 +564,12 @@ class Engine:
         shapes |= {job.request.wishes.shape for job in others}
         shapes |= {one.job.request.wishes.shape for one in state.open.values()}
         shapes.discard("")
-        preemptible = [key for key, one in state.open.items() if one.may_be_preempted]
+        rules = self.limits.suspend_rules
+        preemptible = [
+            key
+            for key, one in state.open.items()
+            if one.may_be_suspended and rules.lets_urgent_jobs_pass(one.job.request)
+        ]
         is_leaving = any(one.is_moving for one in state.open.values())
         measured = {key: self.meters.usage_of(key) for key, one in state.open.items() if _books_memory(one)}
         return TurnFacts(
@@ -586,6 +592,7 @@ class Engine:
             tried_lately=frozenset() if self._suspensions is None else self._suspensions.tried_lately,
             move_speed=self.move_speed() if preemptible or is_leaving else MoveSpeed(),
             held={key: self.meters.held_by(key) for key in preemptible},
+            suspend_rules=rules,
             may_suspend=bool(preemptible) and self._find_helpers is not None,
             memory_available=memory_available() if preemptible else None,
         )

@@ -72,7 +72,7 @@ def check_place(request: "Request") -> None:
             remedy=f"leave out --container-engine: pyxis or apptainer runs the image, {_HERE}",
         )
     for field in _NOT_ON_SLURM:
-        if field.value_in(request) != field.default:
+        if field.value_in(request) not in (field.default, False):  # what is not wished needs nothing of Slurm
             message, remedy = field.refusal
             raise BadInput(message, remedy=f"{remedy}, {_HERE}")
 

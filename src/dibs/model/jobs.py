@@ -178,7 +178,7 @@ class Request:
     env: tuple[tuple[str, str], ...] = ()  # on top of the caller's environment
     priority: int = 0
     urgent: bool = False  # goes before all that are not, and suspends preemptible jobs where no card is free
-    preemptible: bool = False  # may be suspended for an urgent job
+    preemptible: bool | None = None  # whether it may be suspended for an urgent job; None: the settings say
     no_cuda_ipc: bool = False  # its processes share no memory of a card: several of them may be suspended
     retries: int = 0
     restartable: bool = False  # may be queued again after it was lost

@@ -10,7 +10,7 @@ from itertools import combinations
 
 from dibs.dataclass import dataclass
 from dibs.model.gpus import Claim
-from dibs.model.jobs import Job, Reason
+from dibs.model.jobs import Job, Reason, Request
 from dibs.model.suspensions import too_much_to_move
 from dibs.model.units import show_duration, show_size
 from dibs.policy.placement import Placer
@@ -21,6 +21,19 @@ _LARGE = 256 * 1024**2  # bytes; what moves less tells the cost of the start, wh
 
 # What a set of jobs is worth: their priorities, the highest first; bytes; seconds until they end by themselves.
 _Worth = tuple[tuple[int, ...], int, tuple[float, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SuspendRules:
+    """For what running jobs are suspended, as the settings have it."""
+
+    preemptible: bool | tuple[str, ...] = False  # whether those are that do not say so; or of which projects
+
+    def lets_urgent_jobs_pass(self, request: Request) -> bool:
+        """Whether a job may be suspended for an urgent one."""
+        if request.preemptible is not None:
+            return request.preemptible
+        return self.preemptible if isinstance(self.preemptible, bool) else request.project in self.preemptible
 
 
 @dataclass(frozen=True, slots=True)

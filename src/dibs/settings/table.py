@@ -34,6 +34,7 @@ class Settings:
     no_start: bool = False
     container_engine: str = "auto"
     default_backend: str = "local"
+    preemptible: bool | tuple[str, ...] = False  # or the projects of which jobs are
     backends_slurm_root: str = ""  # empty: the queue's own folder
     backends_slurm_python: str = ""
     backends_slurm_source: str = ""
@@ -185,6 +186,13 @@ TABLE = (
         "auto",
         values.one_of("auto", "podman", "docker", "apptainer", "runc"),
         "What runs a job that has an image: podman, docker, apptainer, runc, or auto for what is installed.",
+    ),
+    Setting(
+        "preemptible",
+        "DIBS_PREEMPTIBLE",
+        "off",
+        values.truth_or_names,
+        "Whether urgent jobs may suspend jobs that do not say so: on, off, or projects: vision,audio.",
     ),
     Setting(
         "default_backend",

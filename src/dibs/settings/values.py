@@ -143,6 +143,17 @@ def truth(written: object) -> bool:
     raise BadInput("it is true or false")
 
 
+def truth_or_names(written: object) -> bool | tuple[str, ...]:
+    """`on`, `off`, or names with commas between them."""
+    try:
+        return truth(written)
+    except BadInput:
+        names = [part.strip() for part in written.split(",")] if isinstance(written, str) else []
+    if not names or not all(names) or any(name.lower() in _TRUE + _FALSE for name in names):
+        raise BadInput("it is on, off, or names like vision,audio")
+    return tuple(names)
+
+
 def one_of(*words: str) -> Callable[[object], str]:
     def read(written: object) -> str:
         if written not in words:

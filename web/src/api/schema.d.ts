@@ -1280,7 +1280,7 @@ export interface components {
             /** Output */
             output?: string;
             /** Preemptible */
-            preemptible?: boolean;
+            preemptible?: boolean | null;
             /** Prefer */
             prefer?: string[];
             /** Priority */
@@ -1703,7 +1703,7 @@ export interface components {
             /** Output */
             output: string;
             /** Preemptible */
-            preemptible: boolean;
+            preemptible: boolean | null;
             /** Prefer */
             prefer: string[];
             /** Priority */
@@ -2052,7 +2052,7 @@ export interface components {
             /** Output */
             output?: string;
             /** Preemptible */
-            preemptible?: boolean;
+            preemptible?: boolean | null;
             /** Prefer */
             prefer?: string[];
             /** Priority */
@@ -2922,7 +2922,7 @@ export interface components {
             /** Output */
             output: string;
             /** Preemptible */
-            preemptible: boolean;
+            preemptible: boolean | null;
             /** Prefer */
             prefer: string[];
             /** Priority */

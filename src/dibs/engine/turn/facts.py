@@ -13,6 +13,7 @@ from dibs.model.suspensions import Rung, SuspensionPhase, too_much_to_move
 from dibs.model.usage import Lesson, Lessons, Usage
 from dibs.policy.fitting import host_needs, learn_early
 from dibs.policy.outcomes import Limits
+from dibs.policy.preemption import SuspendRules
 from dibs.policy.schedule import fair_order, with_project, without_idle
 from dibs.policy.snapshot import (
     EMPTIEST_FIRST,
@@ -244,6 +245,7 @@ class TurnFacts:
     tried_lately: frozenset[Key] = frozenset()  # suspended attempts that found no room a moment ago
     move_speed: MoveSpeed = MoveSpeed()  # by earlier suspensions
     may_suspend: bool = False  # attempts, to make room for others
+    suspend_rules: SuspendRules = SuspendRules()
     memory_available: int | None = None  # bytes of the machine's memory; looked at where attempts may be suspended
 
 
@@ -353,10 +355,14 @@ def _preemptible(state: NextState, facts: TurnFacts) -> Iterable[PreemptibleJob]
         if suspension is not None and suspension.phase is SuspensionPhase.SUSPENDING:
             size, since = suspension.held_bytes, suspension.began_at
             yield PreemptibleJob(key, one.job, one.attempt.claims, size, since, _ends_at(one))
-        elif facts.may_suspend and one.may_be_preempted and key[0] not in state.stopping:
+        elif facts.may_suspend and _may_be_preempted(one, facts) and key[0] not in state.stopping:
             size = sum(facts.held.get(key, {}).values())
             if not too_much_to_move(size, room):
                 yield PreemptibleJob(key, one.job, one.attempt.claims, size, None, _ends_at(one))
+
+
+def _may_be_preempted(one: OpenAttempt, facts: TurnFacts) -> bool:
+    return one.may_be_suspended and facts.suspend_rules.lets_urgent_jobs_pass(one.job.request)
 
 
 def _booked(state: NextState, lessons: Lessons) -> Iterable[Wishes]:

@@ -262,10 +262,10 @@ class OpenAttempt:
         return one is not None and one.phase in (SuspensionPhase.SUSPENDING, SuspensionPhase.RESUMING)
 
     @property
-    def may_be_preempted(self) -> bool:
-        """Whether it runs, its owner lets others go first, and the driver has not refused to suspend it."""
-        one, request = self.suspension, self.job.request
-        may = request.preemptible and not request.image and self.job.state is State.RUNNING
+    def may_be_suspended(self) -> bool:
+        """Whether it runs, and as far as is known it can be suspended."""
+        one = self.suspension
+        may = not self.job.request.image and self.job.state is State.RUNNING
         return may and (one is None or (one.is_over and not one.why_not))
 
     @property

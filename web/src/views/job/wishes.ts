@@ -17,7 +17,7 @@ export function wishes(job: Job): [string, string][] {
     ["grace", job.grace_seconds !== GRACE && (duration(job.grace_seconds) || "none")],
     ["priority", job.priority !== 0 && String(job.priority)],
     ["urgent", job.urgent && "suspends preemptible jobs if no GPU is free"],
-    ["preemptible", job.preemptible && "may be suspended for an urgent job"],
+    ["preemptible", job.preemptible == null ? "" : job.preemptible ? "may be suspended for an urgent job" : "is not suspended for an urgent job"],
     ["CUDA IPC", job.no_cuda_ipc && "none"],
     ["retries", job.retries > 0 && `${job.retries}${job.retry_on.length ? ` on ${job.retry_on.join(", ")}` : ""}`],
     ["restartable", job.restartable && "may run again after it was lost"],

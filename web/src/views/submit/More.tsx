@@ -35,6 +35,11 @@ export function More({ inputs, isOpen, isSweep = false }: { inputs: Inputs; isOp
             ["failure", "when it fails"],
             ["never", "never"],
           ])}
+        {choice("preemptible", "Suspended for urgent jobs", [
+          ["", "as the settings say"],
+          ["yes", "it may be"],
+          ["no", "never"],
+        ])}
         {text("image", "Container image", "The command runs in a container of it.")}
         {choice("engine", "Container engine", [
           ["", "as the settings say"],
@@ -55,7 +60,6 @@ export function More({ inputs, isOpen, isSweep = false }: { inputs: Inputs; isOp
       <div class="submit-ticks">
         {!isSweep && tick("hold", "Hold it until it is released")}
         {tick("urgent", "Suspend preemptible jobs if no GPU is free")}
-        {tick("preemptible", "It may be suspended for an urgent job")}
         {tick("noCudaIpc", "Its processes share no GPU memory (CUDA IPC)")}
         {tick("restartable", "It may run again after a power cut")}
         {tick("bind", "Keep it to the CPUs near its GPUs")}

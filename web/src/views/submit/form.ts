@@ -47,7 +47,7 @@ export interface Form {
   pull: NonNullable<NewJob["image_pull"]>;
   patterns: string; // one a line
   urgent: boolean;
-  preemptible: boolean;
+  preemptible: "" | "yes" | "no"; // empty: as the settings say
   noCudaIpc: boolean;
   restartable: boolean;
   hold: boolean;
@@ -99,7 +99,7 @@ export const EMPTY: Form = {
   pull: "",
   patterns: "",
   urgent: false,
-  preemptible: false,
+  preemptible: "",
   noCudaIpc: false,
   restartable: false,
   hold: false,
@@ -180,7 +180,7 @@ export function read(form: Form, now: Date): { asked: Asked; problems: Problems 
     tags: at("tags", readWords, []),
     begin_at: at("begin", (text) => readBegin(text, now), null),
     urgent: form.urgent,
-    preemptible: form.preemptible,
+    preemptible: form.preemptible ? form.preemptible === "yes" : null,
     no_cuda_ipc: form.noCudaIpc,
     restartable: form.restartable,
     hold: form.hold,
@@ -258,7 +258,7 @@ export function formOf(job: NewJob): Form {
       .map(([name, value]) => `${name}=${value}`)
       .join("\n"),
     urgent: job.urgent ?? false,
-    preemptible: job.preemptible ?? false,
+    preemptible: job.preemptible == null ? "" : job.preemptible ? "yes" : "no",
     noCudaIpc: job.no_cuda_ipc ?? false,
     restartable: job.restartable ?? false,
     hold: job.hold ?? false,
