@@ -285,7 +285,7 @@ def test_a_job_that_is_suspended_again_while_it_resumes_stands_still_again(world
     assert world.moving == {1: "suspend"}
     world.answer(first.id, "suspended")
     assert world.state(1) == "suspended"
-    assert world.sentence(1) == "is suspended by you since 13:46; `dibs resume 1` lets it go on"
+    assert world.sentence(1) == f"is suspended by you since {at(world)}; `dibs resume 1` lets it go on"
     assert world.engine.state.open[(1, 1)].suspension.number == 2
 
 
