@@ -396,7 +396,7 @@ def test_what_was_measured_at_the_last_moment_is_what_must_be_free_again(world):
     world.do("resume", first.id)
     world.read(used=100)
     assert (world.moving, world.phase(1)) == ({}, "suspended")
-    assert "is suspended by you, with 60G in the machine" in world.sentence(1)
+    assert "with 60G in the machine" in world.sentence(1)
     world.read()
 
     assert world.moving == {1: "resume"}
