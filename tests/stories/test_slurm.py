@@ -458,6 +458,32 @@ def _descendants(world: World) -> dict[int, str]:
     }
 
 
+def test_suspend_and_resume_leave_what_is_there_as_it_is_and_say_why(there: Afar) -> None:
+    there.daemon()
+    runs, elements = there.add("-n", "0", "--", HOLD), there.add("-n", "0", "--array", "1-2", "--", HOLD)
+    held, over = there.add("--hold", "--", "true"), there.add("-n", "0", "--", "true")
+    there.wait_for(over)
+    there.wait_until("running", runs, elements, elements + 1)
+
+    def told(verb: str, *jobs: int) -> list[str]:
+        done = there.world.dibs(verb, *map(str, jobs))
+        assert (done.status, done.stdout) == (1, ""), done
+        return [line.partition(" was left as it is: ")[2] for line in done.stderr.splitlines()]
+
+    suspended, resumed = told("suspend", runs, elements, elements + 1, held, over), told("resume", runs, held)
+    states = [there.job(number)["state"] for number in (runs, elements, elements + 1, held)]
+    there.world.dibs("kill", str(held))
+    there.let_go()
+    ended = there.wait_for(runs, elements, elements + 1)
+
+    away = "it runs on Slurm, and only jobs of this machine are suspended; `scontrol` is for that"
+    assert suspended == [away] * 3 + ["it has not started, and is held", "it is over"]
+    assert resumed == ["it is not suspended; it is running", "it is not suspended; it is held"]
+    assert states == ["running"] * 3 + ["held"]
+    assert {one["state"] for one in ended} == {"succeeded"}
+    there.assert_nothing_is_left()
+
+
 def test_one_that_is_killed_at_once_after_it_was_added_never_runs(there: Afar) -> None:
     there.daemon()
     ledger = there.world.ledger

@@ -320,10 +320,12 @@ class Engine:
         """
         if one is None:
             if job.state is State.RUNNING:
-                return f"it runs on {job.request.on.capitalize()}, and only jobs of this machine are suspended"
-            return (
-                "it has not started; `dibs hold` keeps it from starting" if not job.state.is_over else "it is over"
-            )
+                where = job.request.on.capitalize()
+                return f"it runs on {where}, and only jobs of this machine are suspended; `scontrol` is for that"
+            if job.state.is_over:
+                return "it is over"
+            is_held = job.state is State.HELD or job.is_held_there
+            return "it has not started, and " + ("is held" if is_held else "`dibs hold` keeps it from starting")
         if self._find_helpers is None:
             return "only jobs of a queue are suspended"
         if job.id in self._state.stopping:
