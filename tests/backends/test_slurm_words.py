@@ -284,6 +284,8 @@ def test_slurms_blame_is_told_unless_we_asked_for_the_end_or_it_went_well() -> N
         ({"state": "PENDING", "restarts": 1}, {"signal": 15, "by": "stop"}, None),
         ({"state": "NODE_FAIL"}, {"signal": 15, "by": "outside"}, Cause.LOST),
         ({"state": "NODE_FAIL"}, {"signal": 15, "by": ""}, Cause.LOST),  # an operator set it down
+        ({"state": "PREEMPTED"}, {"signal": 15, "by": ""}, Cause.LOST),
+        ({"state": "PREEMPTED"}, {"code": 3, "by": ""}, Cause.LOST),  # what it ends with when it is asked
         ({"state": "NODE_FAIL"}, {"signal": 11, "by": ""}, None),
         ({"state": "NODE_FAIL"}, {"code": 5, "by": ""}, None),
         ({"state": "CANCELLED"}, {"code": 1, "by": "outside"}, Cause.KILLED),

@@ -32,12 +32,12 @@ def test_an_array_above_the_limit_of_its_account_runs_in_parts(there: Afar, slur
     limited = there.add("-n", "0", "--array", "1-4%2", "-J", "few", "--", few)
 
     wait_until(lambda: len(there.squeue()) == 4, show=there.squeue, seconds=PATIENCE)
-    why = there.world.dibs("why", "many")
+    why = why_not_yet(there, "many")
     there.let_go()
     over = there.wait_for(*range(first, limited + 4))
     slurm.manage("modify", "user", "root", "set", "MaxSubmitJobs=-1")
 
-    assert "Slurm takes 4 of your jobs at once: its account has reached a limit: jobs submitted" in why.stdout, why
+    assert "Slurm takes 4 of your jobs at once: its account has reached a limit: jobs submitted" in why, why
     assert {job["state"] for job in over} == {"succeeded"}
     ran = there.world.read("ran").splitlines()
     assert sorted(ran) == sorted(f"{task} of 1-8, 8" for task in range(1, 9))
@@ -68,7 +68,7 @@ def test_an_array_above_the_limit_of_a_qos_runs_in_parts_beside_jobs_without_it(
     wait_until(lambda: len(there.squeue()) == 4, show=there.squeue, seconds=PATIENCE)
     more = [there.add("-n", "0", "--", HOLD) for _ in range(2)]
     wait_until(lambda: len(there.squeue()) == 6, show=there.squeue, seconds=PATIENCE)
-    why = there.world.dibs("why", "many").stdout
+    why = why_not_yet(there, "many")
     there.let_go()
     over = there.wait_for(beside, *more, *range(first, first + 8))
 
@@ -149,6 +149,15 @@ def test_of_an_array_only_the_element_is_cancelled_that_was_killed(there: Afar, 
     assert (killed["state"], other["state"]) == ("cancelled", "succeeded")
     assert [in_the_books(slurm, number) for number in numbers] == ["COMPLETED", "CANCELLED"]
     there.assert_nothing_is_left()
+
+
+def why_not_yet(there: Afar, name: str) -> str:
+    """Why the others of an array are not there yet, once the round that found it out is over."""
+    return wait_until(
+        lambda: next((said for said in [there.world.dibs("why", name).stdout] if "Slurm takes" in said), ""),
+        show=lambda: there.world.dibs("why", name),
+        seconds=PATIENCE,
+    )
 
 
 def in_the_books(slurm: PrivateSlurm, number: str) -> str:
