@@ -35,6 +35,11 @@ def test_it_is_said_who_suspended_a_job_since_when_how_much_is_moved_and_how_it_
     assert told["reason"]["code"] == json.loads(dibs("why", "1", "--json").stdout)["reason"]["code"] == "suspended"
     assert (told["suspension"]["why"], told["suspension"]["held_bytes"]) == ("by you", 10 * 2**30)
     assert told["suspended_seconds"] > 0
+    card, (gpu,) = json.loads(dibs("gpus", "--json").stdout)[0], moving.world.client().gpus()["gpus"]
+    assert (card["state"], gpu["state"], card["holders"], gpu["holders"]) == ("free", "free", [], [])
+    assert card["suspended"][0]["job"] == gpu["suspended"][0]["job"] == "1 (train)"
+    assert gpu["suspended"][0]["job_id"] == 1
+    assert re.search(r"suspended: .*: job 1 \(train\), pid [0-9]+", dibs("gpus").stdout)
     moving.end(train)
 
 

@@ -39,7 +39,7 @@ class Suspension:
     resumes: bool  # by itself, as soon as there is room
     began_at: float  # seconds since the epoch, as are the next three
     suspended_at: float | None = None  # None: not yet, or it could not be suspended
-    resuming_at: float | None = None
+    resuming_at: float | None = None  # None: not yet, or it ended before it went on
     ended_at: float | None = None
     rung: Rung | None = None
     held: Mapping[str, int] = field(default_factory=dict)  # bytes of its cards' memory, by card
@@ -59,6 +59,13 @@ class Suspension:
     @property
     def is_over(self) -> bool:
         return self.phase is SuspensionPhase.OVER
+
+    @property
+    def event(self) -> str:
+        """What has happened, for those that listen; empty where it ended with its attempt, which they hear of."""
+        if not self.is_over:
+            return str(self.phase)
+        return "resumed" if self.resuming_at is not None else "not_suspended" if self.why_not else ""
 
     @property
     def stands_still(self) -> bool:

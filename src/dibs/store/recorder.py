@@ -273,9 +273,10 @@ class Recorder:
         attempt, one = record.attempt, record.suspension
         self._store.suspensions.put(attempt.key, one)
         self.note(journal_lines.suspension(attempt, one))
-        kind = one.phase if not one.is_over else "resumed" if one.suspended_at else "not_suspended"
-        body = {"attempt": attempt.number, "why": one.why, "resumes": one.resumes, "why_not": one.why_not}
-        self.tell(self._now, f"job.{kind}", attempt.job, {**body, "rung": one.rung, "held_bytes": one.held_bytes})
+        if kind := one.event:
+            body = {"attempt": attempt.number, "why": one.why, "resumes": one.resumes, "why_not": one.why_not}
+            moved = {"rung": one.rung, "held_bytes": one.held_bytes, "frees_cards": one.frees_cards}
+            self.tell(self._now, f"job.{kind}", attempt.job, body | moved)
         self._followed.touched.append(attempt.job)
 
     def _attempt_forgotten(self, record: records.AttemptForgotten) -> None:

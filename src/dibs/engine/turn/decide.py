@@ -185,7 +185,7 @@ class _Decision:
             self._learn(one, found.usage, outcome)
         state.failures += retry_at is None and outcome.cause is not None
         if one.suspension is not None and not one.suspension.is_over:
-            over = replace(one.suspension, phase=SuspensionPhase.OVER, ended_at=now)
+            over = replace(one.suspension, phase=SuspensionPhase.OVER, ended_at=now, resuming_at=None)
             self._records.append(SuspensionChanged(attempt, over))
         state.close(one)
         if retry_at is not None:
