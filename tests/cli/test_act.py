@@ -97,7 +97,7 @@ def test_a_dry_run_of_retry_says_which_jobs_are_meant_and_changes_nothing(daemon
 
     said, told = typed("retry", "--failed", "--dry-run"), typed("retry", "--failed", "--dry-run", "--json")
 
-    assert said.stdout == "would queue 4 jobs: 2-4,9 again\n"
+    assert said.stdout == "would queue again: 4 jobs: 2-4,9\n"
     assert json.loads(told.stdout) == {"jobs": [2, 3, 4, 9]}
     assert daemon.bodies() == []
 

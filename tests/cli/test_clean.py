@@ -57,6 +57,17 @@ def test_a_person_is_told_how_many_and_asked(daemon, typed, monkeypatch, answer,
     assert list(daemon.jobs) == left
 
 
+def test_of_one_job_its_output_is_removed(daemon, typed, monkeypatch):
+    asked = []
+    del daemon.jobs[2]
+    monkeypatch.setattr("os.isatty", lambda fd: fd == 0)
+    monkeypatch.setattr("click.confirm", lambda text, **_: asked.append(text))
+
+    typed("clean")
+
+    assert asked == ["remove 1 job, and its output?"]
+
+
 def test_what_runs_cannot_be_cleaned_away(daemon, typed):
     done = typed("clean", "--state", "running", "--yes")
 

@@ -119,7 +119,7 @@ def retry(
         if as_json:
             show_json({"jobs": jobs})
         else:
-            show(f"would queue {_named(jobs)} again" if jobs else "there is no job to retry")
+            show(f"would queue again: {_named(jobs)}" if jobs else "there is no job to retry")
         return 0
     if len(jobs) > _MOST_UNASKED and os.isatty(0) and not yes:
         question = f"queue {len(jobs)} jobs again?"

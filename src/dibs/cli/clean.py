@@ -58,4 +58,4 @@ def _agrees(client: Client, older: float | None, states: tuple[str, ...], projec
     whose = f" of project {one_line(project, 60)}" if project else ""
     when = f" that ended more than {show_duration(older)} ago" if older else ""
     what = f"{number} job{'' if number == 1 else 's'}{whose}{when}"
-    return confirm(f"remove {what}, and their output?", what="remove jobs")
+    return confirm(f"remove {what}, and {'its' if number == 1 else 'their'} output?", what="remove jobs")
