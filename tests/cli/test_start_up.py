@@ -59,6 +59,16 @@ def test_a_command_imports_only_what_it_needs(
     assert len(own) <= most, sorted(own)
 
 
+def test_a_run_starts_its_zygote_before_it_imports_what_runs_jobs(daemon: FakeDaemon) -> None:
+    """The two interpreters import beside each other, and the first job waits for one of them only."""
+    ends_there = "import sys; from dibs.supervise import launcher; launcher.Zygote = sys.exit"
+    words = ["run", "--gpus", "0", "--", "true"]
+
+    loaded = _loaded(f"{ends_there}; from dibs.cli.main import dibs; dibs.main({words}, standalone_mode=False)")
+
+    assert loaded & (ENGINE - {"ctypes"}) == set()
+
+
 def test_a_shim_is_forked_from_a_process_that_has_imported_only_what_it_needs() -> None:
     loaded = _loaded("import dibs.supervise.zygote")
 
