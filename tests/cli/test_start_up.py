@@ -61,7 +61,7 @@ def test_a_command_imports_only_what_it_needs(
 
 def test_a_run_starts_its_zygote_before_it_imports_what_runs_jobs(daemon: FakeDaemon) -> None:
     """The two interpreters import beside each other, and the first job waits for one of them only."""
-    ends_there = "import sys; from dibs.supervise import launcher; launcher.Zygote = sys.exit"
+    ends_there = "import sys; from dibs.supervise import launcher; launcher.Zygote.__init__ = lambda _: sys.exit()"
     words = ["run", "--gpus", "0", "--", "true"]
 
     loaded = _loaded(f"{ends_there}; from dibs.cli.main import dibs; dibs.main({words}, standalone_mode=False)")
