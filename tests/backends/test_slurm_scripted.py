@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,34 @@ def test_what_nobody_asked_about_is_told_and_taken_out_in_one_call(tmp_path: Pat
 
     assert sorted(strays) == [("q1-2", 1), ("q1-7_13", 2)]
     assert (tmp_path / "there" / "ended").read_text() == "2 4 5_3\n"
+
+
+def test_parts_of_an_array_together_have_no_more_elements_there_than_run_at_once(tmp_path: Path):
+    """Each part would have a limit of its own in Slurm."""
+    array = {"ArrayJobID": "7", "Name": "dibs-q1-9.1"}
+    rows = [
+        {"JobID": "7", "ArrayTaskID": "0", "State": "RUNNING", **array},
+        {"JobID": "8", "ArrayTaskID": "1", "State": "COMPLETED", **array},
+        {"JobID": "9", "State": "RUNNING", "Name": "dibs-q1-10.1"},
+    ]
+    there = tmp_path / "there"
+    backend = scripted(there, rows)
+    command_says(there, "sbatch", "echo 99")
+    left = [
+        replace(
+            a_submission(there, task),
+            ref=AttemptRef(f"q1-9_{task}", 1, f"{there}/{task}"),
+            wanted=Resources(most=2),
+        )
+        for task in (2, 3, 4)
+    ]
+
+    told = backend.submit(left)
+
+    assert told.accepted == {left[0].ref}
+    assert told.put_off == dict.fromkeys(
+        (one.ref for one in left[1:]), "1 elements of its array are there, which may run 2 at once"
+    )
 
 
 def test_a_command_that_cannot_be_run_is_no_answer(tmp_path: Path):
