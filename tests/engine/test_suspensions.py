@@ -11,8 +11,9 @@ import pytest
 from dibs.engine.engine import EngineLimits
 from dibs.engine.turn.state import Key
 from dibs.engine.watch.metering import Meters
+from dibs.model.events import Trouble
 from dibs.model.gpus import GpuReading, Machine, Reading, declared_key
-from dibs.model.jobs import JobId, Wishes
+from dibs.model.jobs import JobId, State, Wishes
 from dibs.policy.preemption import SuspendRules
 from dibs.supervise.suspension import Answer, WhenAnswered
 from engine.queue_world import QueueWorld, a_wish
@@ -402,6 +403,61 @@ def test_what_was_measured_at_the_last_moment_is_what_must_be_free_again(world):
     assert world.moving == {1: "resume"}
     question, _ = world.helpers.asked[(1, 1)]
     assert question["room"] == {declared_key(0): 63 * GIB + GIB // 2}
+
+
+def test_a_job_that_the_driver_has_lost_is_ended_and_says_why(world):
+    (job,) = world.add(a_wish())
+    world.do("suspend", job.id)
+    world.answer(1, "suspended")
+    world.do("resume", job.id)
+
+    for _ in range(2):
+        world.answer(1, "lost", code="lost", why="the driver cannot reach its process 4711 any more")
+        assert world.backend.told == []
+        world.advance(5)
+    world.answer(1, "lost", code="lost", why="the driver cannot reach its process 4711 any more")
+    assert world.backend.told == [(1, "signal 9")]
+    world.end(job, signal=9)
+
+    assert world.state(1) == "failed"
+    assert world.store.rows(State, -1)[0].outcome.message == (
+        "could not be resumed: the driver cannot reach its process 4711 any more, so it was ended"
+    )
+
+
+def test_a_stopped_process_that_a_hung_helper_has_asked_is_not_forgotten(world):
+    """The driver may do what the helper asked for as soon as the process goes on, and who would unlock it then?"""
+    (job,) = world.add(a_wish())
+    world.do("suspend", job.id)
+    world.answer(1, "unclear", code="deadline", why="the driver did not answer in time")
+    world.advance(5)
+
+    world.answer(1, "running", code="stopped", why="its CUDA process 4711 is stopped by a signal")
+    world.advance(5)
+
+    assert world.moving == {1: "suspend"}
+    world.crash()
+    world.resume()
+    world.answer(1, "running", code="stopped", why="its CUDA process 4711 is stopped by a signal")
+    world.advance(5)
+    assert world.moving == {1: "suspend"}
+    world.answer(1, "suspended")
+    assert world.state(1) == "suspended"
+
+
+def test_what_is_tried_again_and_again_is_told_once(world):
+    (job,) = world.add(a_wish())
+    world.do("suspend", job.id)
+    world.told()
+
+    for why in ("it is just starting", "the driver did not answer in time", "the driver did not answer in time"):
+        world.answer(1, "unclear", why=why)
+        world.advance(5)
+
+    assert world.told(Trouble) == [
+        ("trouble", "job 1 cannot be suspended yet: it is just starting; it is tried again"),
+        ("trouble", "job 1 cannot be suspended yet: the driver did not answer in time; it is tried again"),
+    ]
 
 
 # -- who may be suspended ------------------------------------------------------------------------------

@@ -15,7 +15,9 @@ import pytest
 
 from cuda.machine import CARD, FAKE_PROGRAM, GB, FakeMachine, goes_on, stands_still, steps, wait_for
 from dibs.model.jobs import Attempt
+from dibs.supervise import suspender
 from dibs.supervise.command import descendants
+from dibs.supervise.folder import AttemptFacts
 from dibs.supervise.orphans import process_at
 from dibs.supervise.suspension import Answer, Suspender
 from supervise.hands import Hands, Loop, is_alive
@@ -259,15 +261,17 @@ def test_a_card_with_too_little_room_is_refused_and_nothing_is_touched(queue: Qu
     assert resumed.state == "running" and goes_on(queue.ledger)
 
 
-def test_a_job_whose_restore_failed_is_unclear(queue: Queue) -> None:
+def test_a_job_whose_restore_failed_is_unclear_and_then_lost(queue: Queue) -> None:
     attempt = queue.start()
     queue.ask(attempt, "suspend")
     queue.machine.use(16 * GB)
 
     answer = queue.ask(attempt, "resume")  # without a look at the room
+    lost = queue.ask(attempt, "resume")
 
     assert (answer.state, answer.code) == ("unclear", "failed")
     assert "too little free memory (CUDA error 2)" in answer.why
+    assert (lost.state, lost.code) == ("lost", "lost")
 
 
 @pytest.mark.parametrize(
@@ -382,6 +386,17 @@ def test_an_attempt_whose_shim_was_killed_is_suspended_too(queue: Queue) -> None
     assert (still, resumed.state) == (True, "running")
     assert goes_on(queue.ledger) and goes_on(worker)
     queue.hands.look_after(attempt, has_ended=True)
+
+
+def test_an_attempt_that_is_just_starting_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its checkpoint signal, sent before it listens, would end it."""
+    monkeypatch.setattr(
+        suspender, "facts", lambda folder: AttemptFacts(is_locked=True, record=None, has_started=False)
+    )
+
+    answer = suspender._answer({"do": "suspend", "folder": "/nowhere", "only_stop": True}, {})
+
+    assert (answer["state"], answer["code"]) == ("unclear", "starting")
 
 
 def test_an_attempt_that_is_over_has_ended(queue: Queue) -> None:

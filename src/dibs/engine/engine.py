@@ -404,7 +404,8 @@ class Engine:
             if one.attempt.claims and (one.job.request.wishes.shape or one.is_suspended):
                 self._to_show.add(key)
         self._show_lowered()
-        self.move([one for one in self._state.open.values() if one.is_moving])
+        if moving := [one for one in self._state.open.values() if one.is_moving]:
+            self._get_suspensions().begin(moving, is_new=False)
         if self._state.open:
             self.check_leases()
         if self.remote is not None:

@@ -65,7 +65,14 @@ class Suspension:
         """What has happened, for those that listen; empty where it ended with its attempt, which they hear of."""
         if not self.is_over:
             return str(self.phase)
-        return "resumed" if self.resuming_at is not None else "not_suspended" if self.why_not else ""
+        if self.resuming_at is not None:
+            return "" if self.was_lost else "resumed"
+        return "not_suspended" if self.why_not else ""
+
+    @property
+    def was_lost(self) -> bool:
+        """Whether it could not be put back on its card, and was ended."""
+        return self.is_over and self.resuming_at is not None and bool(self.why_not)
 
     @property
     def stands_still(self) -> bool:

@@ -92,6 +92,13 @@ class _Failed(Exception):
         self.why = why
 
 
+class _Lost(_Failed):
+    """The driver does not know one of its processes any more, which stands still for ever."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__("lost", f"the driver cannot reach its process {pid} any more")
+
+
 class _NotYet(Exception):
     """No command has been started."""
 
@@ -113,7 +120,7 @@ def _answer(question: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
             return _suspend(tree, question["folder"], environ, may_have_several=several)
         return _resume(tree, question["folder"], partial(_check_room, question.get("room", {}), environ))
     except _NotYet:
-        return {"state": "running", "code": "failed", "why": "it is just starting"}
+        return {"state": "unclear", "code": "starting", "why": "it is just starting"}
 
 
 def _suspend(tree: "_Tree", folder: str, environ: Mapping[str, str], *, may_have_several: bool) -> dict[str, Any]:
@@ -157,8 +164,9 @@ def _go_back(tree: "_Tree") -> dict[str, Any]:
     if tree.is_touched or is_begun(seen):
         try:
             seen = _put_back(tree, lambda _: None)
-        except _Failed:
-            return {"state": "unclear", "processes": cuda_processes(tree.look())}
+        except _Failed as failure:
+            state = "lost" if isinstance(failure, _Lost) else "unclear"
+            return {"state": state, "processes": cuda_processes(tree.look())}
     return {"state": "running" if seen else "ended", "processes": cuda_processes(seen)}
 
 
@@ -173,7 +181,8 @@ def _resume(tree: "_Tree", folder: str, check_room: "RoomCheck") -> dict[str, An
         found = _done("suspended", seen) if seen else {"state": "ended"}
         return found | {"code": failure.code, "why": failure.why}
     except _Failed as failure:
-        return {"state": "unclear", "code": failure.code, "why": failure.why}
+        state = "lost" if isinstance(failure, _Lost) else "unclear"
+        return {"state": state, "code": failure.code, "why": failure.why}
     tell(folder, "resumed")
     return _done("running", seen) if seen else {"state": "ended"}
 
@@ -185,7 +194,7 @@ def _put_back(tree: "_Tree", check_room: "RoomCheck") -> Mapping[int, Seen]:
         lost = [pid for pid, one in seen.items() if one.state in (ProcessState.FAILED, ProcessState.GONE)]
         if not rounds.go_on(steps := steps_to_resume(seen)):
             if lost:
-                raise _Failed("failed", f"the driver cannot reach its process {lost[0]} any more")
+                raise _Lost(lost[0])
             return seen
         if steps[0][0] == MoveAct.RESTORE:
             check_room(seen)
@@ -245,6 +254,8 @@ class _Tree:
                 self._call(act, pid)
             except CheckpointFailed as failure:
                 has_ended = failure.code == WRONG_HANDLE and not _is_same(process)
+                if failure.code == WRONG_HANDLE and not has_ended and act == MoveAct.RESTORE:
+                    raise _Lost(pid) from failure
                 if failure.code != WRONG_STEP and not has_ended:
                     code = _CODES.get(failure.code, "failed")
                     raise _Failed(code, f"the driver could not {act} its process {pid}: {failure}") from failure

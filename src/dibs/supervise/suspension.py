@@ -28,7 +28,7 @@ _LONGEST_QUESTION = 32768  # bytes; a pipe takes them without waiting
 class Answer:
     """Where an attempt stands after a helper's work."""
 
-    state: str  # suspended, running, ended, unclear
+    state: str  # suspended, running, ended, unclear; lost: it can neither stand still nor go on
     rung: str = ""  # cuda: its memory is off the card; stop: its processes are stopped; empty: neither
     processes: int = 0  # those of CUDA
     held: Mapping[str, int] = field(default_factory=dict)  # bytes that were moved, by card, as far as is known
@@ -150,4 +150,4 @@ def _answer_in(line: bytes) -> Answer:
         found = json.loads(line)
         return Answer(**{name: found[name] for name in Answer.__dataclass_fields__})
     except (ValueError, TypeError, KeyError):
-        return Answer(state="unclear", code="failed", why="its helper ended without an answer")
+        return Answer(state="unclear", code="no-answer", why="its helper ended without an answer")

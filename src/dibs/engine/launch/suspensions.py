@@ -4,6 +4,8 @@ The calls of the driver may block for ever, so a process of its own makes them (
 go forward only and may be repeated: after a crash of anything the same is asked again.
 """
 
+import signal
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 _LEAST_DEADLINE = 60.0  # seconds
 _SLOWEST = 256 * 1024**2  # bytes of a card's memory in a second
+_SURELY_LOST = 3  # times that the driver does not know a process which is there
 _PAUSE = 5.0  # seconds until a helper that gave no answer is followed by another one
 # Where the driver cannot do it, though the program may be brought to stand still in another way.
 _NEXT_RUNG = frozenset({"no-driver", "managed-memory", "cuda-ipc", "several-processes", "not-permitted", "failed"})
@@ -67,6 +70,9 @@ class Suspensions:
         self._findings: dict[Key, MoveFound] = {}
         self._again: dict[Key, float] = {}  # when those without an answer are asked again
         self._only_stop: set[Key] = set()  # on the rung below the driver
+        self._unsure: set[Key] = set()  # a helper was ended: the driver may still have what it was asked
+        self._lost: Counter[Key] = Counter()  # how often the driver has not known a process of theirs
+        self._said: dict[Key, str] = {}  # why there was no answer, as it was announced last
         self._rests: dict[Key, float] = {}  # when those that found no room are tried again
 
     @property
@@ -87,10 +93,15 @@ class Suspensions:
             moments.append(self._clock() + deadline - self._ticks())
         return min(moments, default=None)
 
-    def begin(self, attempts: Iterable[OpenAttempt]) -> None:
-        """It is recorded that these are to be suspended, or resumed: have it done."""
+    def begin(self, attempts: Iterable[OpenAttempt], *, is_new: bool = True) -> None:
+        """It is recorded that these are to be suspended, or resumed: have it done.
+
+        `is_new`: no helper of an earlier engine can have begun with it.
+        """
         for one in attempts:
-            self._only_stop.discard(one.attempt.key)
+            self._forget(one.attempt.key)
+            if not is_new:
+                self._unsure.add(one.attempt.key)
             self._ask(one)
 
     def recorded(self, findings: Iterable[object]) -> None:
@@ -103,6 +114,8 @@ class Suspensions:
         self._helpers.expire(self._ticks())
         # As they are now: their owner may have asked for something else meanwhile.
         self._moving = {key: open_attempts[key] for key in self._moving if key in open_attempts}
+        for key in {*self._only_stop, *self._unsure, *self._lost, *self._said} - open_attempts.keys():
+            self._forget(key)
         for key in [key for key, at in self._again.items() if at <= now or key not in self._moving]:
             del self._again[key]
             if key in self._moving:
@@ -147,14 +160,25 @@ class Suspensions:
             return
         now = self._clock()
         self._ask_for_turn()
-        if answer.state == "unclear":
+        if answer.code in ("deadline", "no-answer"):
+            self._unsure.add(key)
+        is_stopped = answer.code == "stopped" and key in self._unsure  # it may be locked as soon as it goes on
+        is_lost = answer.state == "lost"
+        self._lost[key] += is_lost
+        if answer.state == "unclear" or is_stopped or (is_lost and self._lost[key] < _SURELY_LOST):
             self._again[key] = now + _PAUSE
             verb = "resumed" if one.suspension.phase is SuspensionPhase.RESUMING else "suspended"
-            self._announce(Trouble(f"job {one.job.label} cannot be {verb} yet: {answer.why}; it is tried again"))
+            if self._said.get(key) != answer.why:
+                self._said[key] = answer.why
+                sentence = f"job {one.job.label} cannot be {verb} yet: {answer.why}; it is tried again"
+                self._announce(Trouble(sentence))
             return
         del self._moving[key]
         if answer.state == "ended":
             self._settle_soon(key)
+        elif is_lost:
+            self._found(MoveFound(key=key, stands_still=False, why_not=f"{answer.why}, so it was ended"))
+            self._signal(key, signal.SIGKILL)
         elif answer.state == "suspended":
             rung = Rung(answer.rung) if answer.rung else one.suspension.rung
             # Only the driver knows that nothing is left on a card: what has been measured may be old, or nothing.
@@ -196,6 +220,13 @@ class Suspensions:
                 self._ask(one)
                 return
         self._found(MoveFound(key=key, stands_still=False, why_not=answer.why or "it went on"))
+
+    def _forget(self, key: Key) -> None:
+        """What was noted about an earlier move of it."""
+        self._only_stop.discard(key)
+        self._unsure.discard(key)
+        self._lost.pop(key, None)
+        self._said.pop(key, None)
 
     def _found(self, finding: MoveFound) -> None:
         self._findings[finding.key] = finding

@@ -243,7 +243,8 @@ class Explain:
         now = self._clock()
         if suspension.is_over:
             at = clock_time(suspension.began_at, now)
-            why = f"it could not be suspended {suspension.why} at {at}: {suspension.why_not}"
+            what = "resumed" if suspension.was_lost else f"suspended {suspension.why} at {at}"
+            why = f"it could not be {what}: {suspension.why_not}"
             return WaitExplanation(Reason("not-suspended", why))
         since = clock_time(suspension.suspended_at or suspension.began_at, now)
         if not one.is_suspended:

@@ -184,6 +184,8 @@ class _Decision:
         if not attempt.backend:
             self._learn(one, found.usage, outcome)
         state.failures += retry_at is None and outcome.cause is not None
+        if one.suspension is not None and one.suspension.was_lost:
+            outcome = replace(outcome, message=f"could not be resumed: {one.suspension.why_not}")
         if one.suspension is not None and not one.suspension.is_over:
             over = replace(one.suspension, phase=SuspensionPhase.OVER, ended_at=now, resuming_at=None)
             self._records.append(SuspensionChanged(attempt, over))
