@@ -1,5 +1,6 @@
 """Commands from Python into a real queue: submit, wait, result, log, cancel."""
 
+import asyncio
 import os
 import stat
 import sys
@@ -107,6 +108,42 @@ def test_cancelling_takes_out_what_waits_and_ends_what_runs(here: World) -> None
     assert runs.cancel() is False
     with pytest.raises(dibs.JobFailed, match="was stopped"):
         waits.result()
+
+
+def test_a_job_is_suspended_and_resumed_and_whoever_waits_for_it_goes_on_waiting(here: World) -> None:
+    job = dibs.submit("until [ -e 'go on' ]; do sleep 0.02; done; echo went on")
+    wait_until(lambda: job.state == "running")
+    assert job.suspension is None
+
+    async def awaited() -> object:
+        waits = asyncio.ensure_future(job)
+        job.suspend()
+        assert job.state == "suspended"
+        assert job.suspension is not None and job.suspension["why"] == "by you"
+        assert job.why().startswith("is suspended by you since ")
+        assert job.wait(0.1) is False and not job.done()
+        (here.folder / "go on").touch()
+        assert await asyncio.wait([waits], timeout=0.2) == (set(), {waits})
+        job.resume()
+        return await waits
+
+    assert (asyncio.run(awaited()), job.log()) == (0, "went on\n")
+
+
+def test_what_cannot_be_suspended_or_resumed_raises_with_the_reason(here: World) -> None:
+    over, waits = dibs.submit("true"), dibs.submit("true", hold=True)
+    over.result(60)
+
+    for act, job, why in (
+        ("suspend", over, f"cannot suspend job {over.id}: it is over"),
+        ("suspend", waits, f"cannot suspend job {waits.id}: it has not started, and is held"),
+        ("resume", over, f"cannot resume job {over.id}: it is not suspended; it has succeeded"),
+        ("resume", waits, f"cannot resume job {waits.id}: it is not suspended; it is held"),
+        ("suspend", dibs.Job(99), "cannot find job 99"),
+    ):
+        with pytest.raises(dibs.DibsError) as refused:
+            getattr(job, act)()
+        assert refused.value.message == why
 
 
 def test_its_lines_can_be_followed_while_it_writes(here: World) -> None:

@@ -11,6 +11,7 @@ import pytest
 import submitit
 from submitit.core.utils import FailedJobError, UncompletedJobError
 
+import dibs
 from dibs.errors import BadInput
 from dibs.plugins.submitit_executor import DibsJob
 from stories.outside import World, wait_until
@@ -141,6 +142,26 @@ def test_a_running_job_is_cancelled_without_waiting_for_its_grace(
     job.cancel()
 
     assert (job.state, about(queue, job)["signal"]) == ("CANCELLED", 15)
+
+
+def test_a_suspended_job_is_not_over(queue: World, executor: submitit.AutoExecutor, here: Path) -> None:
+    def waits() -> str:
+        (here / "began").touch()
+        while not (here / "go on").exists():
+            time.sleep(0.02)
+        return "went on"
+
+    job = executor.submit(waits)
+    wait_until((here / "began").exists)
+    number = int(job.job_id)
+
+    dibs.job_by_id(number).suspend()
+    wait_until(lambda: job.state == "SUSPENDED", show=lambda: job.state)
+    assert not job.done(force_check=True)
+    (here / "go on").touch()
+    dibs.job_by_id(number).resume()
+
+    assert job.result() == "went on"
 
 
 def test_the_streams_are_apart_and_lie_where_submitit_looks(executor: submitit.AutoExecutor, here: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from dibs.api.connection import ask, patient, say
 from dibs.api.errors import JobFailed
-from dibs.errors import NoSuchJob
+from dibs.errors import DibsError, NoSuchJob
 from dibs.model.jobs import State
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from dibs.client.client import Client
 
 _ROUND = 30.0  # seconds of one request; the daemon answers at once when the job is over
+_LOOK_AGAIN = 0.05  # seconds between two looks at a job that is being suspended, at first;
+_LONGEST_PAUSE = 2.0  # later
 _LAST_LINES = 20  # of the log, in an error
 _MISSING = object()
 
@@ -66,8 +68,14 @@ class Job:
 
     @property
     def state(self) -> str:
-        """queued, held, submitted, running, succeeded, failed, cancelled, timed_out or lost; now."""
+        """queued, held, submitted, running, suspended, succeeded, failed, cancelled, timed_out or lost; now."""
         return str(self.refresh().about["state"])
+
+    @property
+    def suspension(self) -> Mapping[str, Any] | None:
+        """The last suspension of its running attempt, with the keys of the API; None where there was none; now."""
+        found: Mapping[str, Any] | None = self.refresh().about["suspension"]
+        return found
 
     @property
     def exit_code(self) -> int | None:
@@ -162,6 +170,27 @@ class Job:
         """Take it out of the queue, or end it where it runs (TERM, grace, KILL). False where it was over."""
         return bool(ask(lambda client: client.act("kill", [self.id]))["changed"])
 
+    def suspend(self) -> None:
+        """Have it stand still and free its GPUs; returns when it does. It keeps its work until `resume`.
+
+        Raises DibsError, which says why, where it cannot be suspended: then it goes on as before.
+        """
+        answer = ask(lambda client: client.act("suspend", [self.id]))
+        pause = _LOOK_AGAIN
+        while (found := self.suspension) is not None and found["phase"] == "suspending":
+            time.sleep(pause)
+            pause = min(_LONGEST_PAUSE, 1.5 * pause)
+        if found is None or found["phase"] != "suspended":
+            left = [one["why"] for one in answer["unchanged"]]
+            why_not = left[0] if left else found["why_not"] if found is not None else "it is over"
+            raise DibsError(f"cannot suspend job {self.id}: {why_not}")
+
+    def resume(self) -> None:
+        """Let it go on as soon as its GPUs have room; returns at once. DibsError where it is not suspended."""
+        answer = ask(lambda client: client.act("resume", [self.id]))
+        for one in answer["unchanged"]:
+            raise DibsError(f"cannot resume job {self.id}: {one['why']}")
+
     def __await__(self) -> Generator[Any, None, Any]:
         from dibs.api.watch import result_of
 
@@ -192,8 +221,6 @@ class Job:
         return self.about
 
     def _last_lines(self) -> str:
-        from dibs.errors import DibsError
-
         try:
             return self.log(lines=_LAST_LINES)
         except DibsError:  # it has not written anything, or that was removed

@@ -28,12 +28,14 @@ from dibs.plugins.submitit_inside import DibsJobEnvironment
 
 R = TypeVar("R", covariant=True)
 
+_SUSPENDED = "SUSPENDED"
 # Slurm's names, which submitit and scripts that use it expect.
 _STATES = {
     "queued": "PENDING",
     "held": "PENDING",
     "submitted": "PENDING",
     "running": "RUNNING",
+    "suspended": _SUSPENDED,
     "succeeded": "COMPLETED",
     "failed": "FAILED",
     "cancelled": "CANCELLED",
@@ -51,6 +53,10 @@ class DibsWatcher(core.InfoWatcher):
 
     def get_state(self, job_id: str, mode: str = "standard") -> str:
         return self.get_info(job_id, mode=mode).get("jobState", "UNKNOWN")
+
+    def is_done(self, job_id: str, mode: str = "standard") -> bool:
+        """As submitit has it, which takes a suspended job for one that is over."""
+        return self.get_state(job_id, mode=mode) != _SUSPENDED and super().is_done(job_id, mode="cache")
 
     def update_if_long_enough(self, mode: str) -> None:
         is_old = time.time() - self._last_status_check > _FRESH
