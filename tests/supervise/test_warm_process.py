@@ -239,6 +239,72 @@ def test_killing_it_harms_no_job_and_the_next_one_gets_another(warm: Pythons) ->
     assert imports(warm) == 2
 
 
+SHIM = "import os; print(os.getppid())"
+
+
+def test_jobs_that_follow_each_other_are_forked_by_one_shim(warm: Pythons) -> None:
+    warm.write("job.py", SHIM)
+    shims = [warm.output("job.py") for _ in range(3)]
+
+    assert len(set(shims)) == 1
+
+
+def test_a_job_after_one_that_was_killed_finds_nothing_of_it(warm: Pythons) -> None:
+    """Variables, folder, umask and open files of a job are its own, though one shim forked both."""
+    look = "print(os.getcwd(), os.umask(0o77), os.listdir('/proc/self/fd'), flush=True)"
+    warm.write("job.py", f"import os\n{look}\nos.system('env')\n")
+    warm.output("job.py")
+    first = warm.output("job.py", env={"ONE": "1"})
+    warm.write("up.py", UNTIL_GO)
+    killed = warm.start("up.py", env={"OTHER": "2"}, umask=0o27)
+    os.kill(warm.hands.running(killed)["pid"], signal.SIGKILL)
+
+    assert warm.hands.record(killed)["signal"] == signal.SIGKILL
+    assert warm.output("job.py", env={"ONE": "1"}) == first
+    assert "\nONE=1\n" in first
+
+
+def test_an_idle_shim_that_is_killed_is_replaced(warm: Pythons) -> None:
+    warm.write("job.py", SHIM)
+    shim = int(warm.output("job.py"))
+    os.kill(shim, signal.SIGKILL)
+    wait_until(lambda: not is_alive(shim))
+
+    attempt = warm.start("job.py")
+    assert warm.hands.record(attempt)["code"] == 0
+    assert (warm.hands.log(attempt) != f"{shim}\n", warm.errors(attempt), imports(warm)) == (True, "", 1)
+
+
+def test_an_attempt_that_a_shim_did_not_begin_is_run_by_another(warm: Pythons) -> None:
+    warm.write("job.py", SHIM)
+    shim = int(warm.output("job.py"))
+    os.kill(shim, signal.SIGSTOP)
+    attempt = warm.start("job.py")
+    waiting = warm.hands.facts(attempt)
+    told = warm.hands.backend._get_warm().withdraw((str(attempt.job), attempt.number))
+    os.kill(shim, signal.SIGKILL)
+
+    assert warm.hands.record(attempt)["code"] == 0
+    assert (waiting.is_locked, waiting.has_started, told) == (True, False, False)
+    assert (warm.hands.log(attempt) != f"{shim}\n", warm.errors(attempt)) == (True, "")
+
+
+def test_an_idle_shim_ends_with_its_engine_and_after_a_while(warm: Pythons) -> None:
+    warm.hands.backend._get_warm()._longest_idle = 0.2
+    warm.write("job.py", SHIM)
+    first = int(warm.output("job.py"))
+    warm.hands.turn_until(lambda: not is_alive(first))
+    warm.hands.turn_until(lambda: not warm.pids())
+
+    warm.hands.backend._get_warm()._longest_idle = 300.0
+    second = int(warm.output("job.py"))
+    was_alive = is_alive(second)
+    warm.hands.close()
+
+    wait_until(lambda: not is_alive(second))
+    assert was_alive
+
+
 def test_killing_it_while_it_imports_starts_the_job_afresh(warm: Pythons) -> None:
     change(warm, COUNTS + "import os, time\nprint(os.getpid(), file=open('pid', 'w'))\n" + SLOW, at=1e9)
     attempt = warm.start("job.py")

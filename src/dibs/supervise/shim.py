@@ -97,7 +97,7 @@ class Shim:
         os.setsid()
         _adopt_orphans()
         while True:
-            message, fds = receive(self._channel, MOST_DESCRIPTORS)
+            message, fds = self._next(self._channel)
             if not message:
                 break
             record, *others = fds
@@ -119,6 +119,10 @@ class Shim:
         if self._control_path:
             with contextlib.suppress(OSError):
                 os.unlink(self._control_path)
+
+    def _next(self, channel: socket.socket) -> tuple[bytes, list[int]]:
+        """The next attempt; an empty message when there will be none."""
+        return receive(channel, MOST_DESCRIPTORS)
 
     def _serve_one(self, wanted: dict[str, Any], fds: list[int]) -> bytes:
         record, *rest = fds

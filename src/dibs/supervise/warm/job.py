@@ -66,8 +66,11 @@ def set_streams(actions: list[Any]) -> None:
             os.dup2(action[1], action[2])
 
 
-def begin(born: ForkInputs, parent: Parent) -> None:
-    """Set up this process; when the caller has returned to Python, it runs the job."""
+def begin(born: ForkInputs, parent: Parent, kept: object) -> None:
+    """Set up this process; when the caller has returned to Python, it runs the job.
+
+    `kept` is what the caller leaves behind: taking it apart would copy memory that is shared with all jobs.
+    """
     _close_all_but({0, 1, 2, *parent.fds, *born.leases})
     for fd, opened in parent.fds.items():
         _open_again(fd, opened)
@@ -81,10 +84,14 @@ def begin(born: ForkInputs, parent: Parent) -> None:
     _open_streams()
     _renew_modules()
     # What was frozen to be shared is never collected. Some libraries count at the end what is left, and complain.
-    atexit.register(gc.unfreeze)
+    atexit.register(_unfreeze, kept)
     if parent.collects:
         gc.enable()
     sys.modules["runpy"] = _Runner(born.line, parent)  # type: ignore[assignment]
+
+
+def _unfreeze(_: object) -> None:
+    gc.unfreeze()
 
 
 def _set_environment(wanted: dict[bytes, bytes], parent: Parent) -> None:
@@ -96,9 +103,16 @@ def _set_environment(wanted: dict[bytes, bytes], parent: Parent) -> None:
             variables.pop(name, None)
             if after is not None:
                 variables[name] = after
-    os.environ.clear()
+    # Most are those of the warm process: to set only what differs copies less. The order is that of a fresh start.
+    present = dict(os.environb)
+    for name in present.keys() - variables.keys():
+        os.unsetenv(name)
     for name, value in variables.items():
-        os.environb[name] = value
+        if present.get(name) != value:
+            os.putenv(name, value)
+    mapping: Any = os.environ
+    mapping._data.clear()
+    mapping._data.update(variables)
 
 
 def _close_all_but(kept: set[int]) -> None:

@@ -23,6 +23,7 @@ _REFUSED = 60.0  # seconds until a process of a kind that was refused is tried a
 _LONGEST_NOTE = 300  # characters
 _NOTE = "not started warm: "
 _ENDED = "its warm process ended"
+_NO = b"no "
 
 Key = tuple[str, int]  # a job, and which of its attempts
 
@@ -51,7 +52,8 @@ class _Process:
     channel: socket.socket
     pid: int | None = None  # None: it imports
     line: list[Handover] = field(default_factory=list)  # not asked for yet
-    waiting: dict[socket.socket, Handover] = field(default_factory=dict)  # by the channel of the shim it asked for
+    waiting: dict[socket.socket, Handover] = field(default_factory=dict)  # by the channel of the asked shim
+    idle: list[socket.socket] = field(default_factory=list)  # channels of shims that may take another attempt
 
 
 class WarmProcesses:
@@ -72,6 +74,7 @@ class WarmProcesses:
         self._longest_idle = longest_idle
         self._processes: dict[str, _Process] = {}  # those used last stand last
         self._busy: dict[socket.socket, WhenDone] = {}
+        self._offered: dict[socket.socket, Handover] = {}  # to shims that have not said whether they begin them
         self._refused: dict[str, tuple[str, float]] = {}
 
     @property
@@ -116,15 +119,18 @@ class WarmProcesses:
     def close(self) -> None:
         """Close all channels: shims end after their attempt, warm processes after their last shim."""
         for process in list(self._processes.values()):
-            for shim in process.waiting:
+            for shim in (*process.waiting, *process.idle):
                 self._forget(shim)
             for handover in (*process.waiting.values(), *process.line):
                 _close(handover.fds)
             self._forget(process.channel)
         self._processes.clear()
-        for shim in self._busy:
+        for handover in self._offered.values():
+            _close(handover.fds)
+        for shim in (*self._busy, *self._offered):
             self._forget(shim)
         self._busy.clear()
+        self._offered.clear()
 
     # -- finding a process -----------------------------------------------------------------------------
 
@@ -173,10 +179,13 @@ class WarmProcesses:
         """Ask for shims, once it can hear us; what it has no ear for now is asked when it has answered."""
         while process.line and process.pid is not None:
             handover = process.line[0]
+            if self._offer(process, handover):
+                process.line.pop(0)
+                continue
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
                 try:
-                    socket.send_fds(process.channel, [b"?" + handover.line.target[:2000]], [theirs.fileno()])
+                    socket.send_fds(process.channel, [b"?" + _target(handover)], [theirs.fileno()])
                 except BlockingIOError:
                     ours.close()
                     return
@@ -186,6 +195,23 @@ class WarmProcesses:
                     return
             process.waiting[ours] = process.line.pop(0)
             self._add_reader(ours.fileno(), self._shim_said, ours, process)
+
+    def _offer(self, process: _Process, handover: Handover) -> bool:
+        """Give an attempt to a shim that has run one before: forking a shim costs as much as a job's own start.
+
+        It may refuse: our copies of the locked descriptors are kept until it has begun.
+        """
+        message = shim_message(handover.control, handover.stdin, handover.terminal)
+        while process.idle:
+            shim = process.idle.pop()
+            try:
+                socket.send_fds(shim, [_target(handover) + b"\0" + message], list(handover.fds))
+            except OSError:
+                self._forget(shim)
+                continue
+            self._offered[shim] = handover
+            return True
+        return False
 
     # -- hearing from them -----------------------------------------------------------------------------
 
@@ -219,18 +245,27 @@ class WarmProcesses:
         except OSError:
             answer = b""
         if when_done := self._busy.pop(shim, None):
-            self._forget(shim)
+            if answer and self._processes.get(process.kind) is process:
+                process.idle.append(shim)
+            else:
+                self._forget(shim)
             when_done(answer or None)
+            return
+        if offered := self._offered.pop(shim, None):
+            self._answered(shim, process, offered, answer)
             return
         handover = process.waiting.pop(shim, None)
         if handover is None:
+            if shim in process.idle:  # it has waited for long enough
+                process.idle.remove(shim)
+                self._forget(shim)
             return
         if answer == b"+" and self._send(shim, handover):
             self._ask(process)
             return
         self._forget(shim)
-        if answer.startswith(b"no "):
-            self._start_afresh(handover, answer[3:].decode("utf-8", "replace"))
+        if answer.startswith(_NO):
+            self._start_afresh(handover, _reason(answer))
             self._ask(process)
             return
         process.line.insert(0, handover)
@@ -238,6 +273,21 @@ class WarmProcesses:
         while process.line:
             if not self._process_said(process):
                 self._lose(process, _ENDED)
+
+    def _answered(self, shim: socket.socket, process: _Process, handover: Handover, answer: bytes) -> None:
+        """Hear whether a shim has begun an attempt that it was offered."""
+        if answer == b"+":
+            _close(handover.fds)
+            self._busy[shim] = handover.when_done
+            return
+        self._forget(shim)
+        if answer.startswith(_NO):
+            self._start_afresh(handover, _reason(answer))
+            return
+        why = _reason(answer) or _ENDED
+        if answer and self._processes.get(process.kind) is process:  # its process is stale, too
+            self._lose(process, why)
+        self._place(replace(handover, tries=handover.tries + 1), why)
 
     def _send(self, shim: socket.socket, handover: Handover) -> bool:
         """From here on the shim has the attempt, and we none of it."""
@@ -268,6 +318,9 @@ class WarmProcesses:
     def _settle_soon(self, process: _Process) -> None:
         if self._processes.get(process.kind) is process:
             del self._processes[process.kind]
+        for shim in process.idle:
+            self._forget(shim)
+        process.idle.clear()
         self._forget(process.channel)
 
     def _start_afresh(self, handover: Handover, why: str) -> None:
@@ -310,6 +363,15 @@ def _order(spec: dict[str, Any], line: PythonLine) -> dict[str, Any]:
         "env": warm["env"],
         "cpus": list(spec.get("cpus", ())),
     }
+
+
+def _target(handover: Handover) -> bytes:
+    return handover.line.target[:2000]
+
+
+def _reason(answer: bytes) -> str:
+    """What follows the first word."""
+    return answer.partition(b" ")[2].decode("utf-8", "replace")
 
 
 def _copies(fds: Sequence[int]) -> tuple[int, ...]:

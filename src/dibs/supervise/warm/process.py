@@ -1,7 +1,7 @@
-"""A warm process: an interpreter that has imported a job's modules, and forks a shim for each attempt.
+"""A warm process: an interpreter that has imported a job's modules, and forks shims.
 
 It runs in the job's own interpreter, folder and environment. A shim that it forks is the same as everywhere, but
-forks its command instead of executing it: whatever must not reach the job is closed by hand. It ends when the
+forks its commands instead of executing them: whatever must not reach the job is closed by hand. It ends when the
 engine is gone or has no use for it, when its files have changed, or when memory is short; its shims go on.
 
 Standard library only, everything imported at the top, before any code of the user's.
@@ -18,17 +18,20 @@ import stat
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
 from dibs.supervise.command import AttemptDescriptors, reap, start
 from dibs.supervise.logs import Log
-from dibs.supervise.shim import Shim, receive
+from dibs.supervise.shim import MOST_DESCRIPTORS, Shim, receive
 from dibs.supervise.warm.job import ForkInputs, OpenedFiles, Parent, ProcessTitle, begin, first_folder, set_streams
 from dibs.supervise.warm.python_line import SCRIPT, PythonLine, read_line
 from dibs.supervise.warm.start import VARIABLE, Footprint, memory_is_short, read_order, refuse, variables_of
 
 LONGEST_IMPORT = 120  # seconds; a fresh interpreter would need them as well
+_IDLE_SHIM = 10.0  # seconds that a shim waits for another attempt
+_STALE = b"stale "
 _LOOK_AT_MEMORY = 15.0  # seconds between two looks, while it has no job
 _MOST_SAID = 1 << 20  # bytes of what modules say while they are imported
 # What a package imports when it is first used, and nearly every job uses it. To make an optimizer, for instance,
@@ -50,7 +53,7 @@ def main(channel_fd: int, order_fd: int) -> None:
         refuse(channel_fd, f"its warm process fails: {error!r}")
     born = warm.serve()
     try:
-        begin(born, warm.parent)
+        begin(born, warm.parent, warm)
     except BaseException:  # likewise, but it is too late: the job must not seem to have run
         os.write(2, f"dibs: it could not be started warm\n{traceback.format_exc()}".encode("utf-8", "replace"))
         os._exit(127)
@@ -87,7 +90,35 @@ class _Forked(BaseException):
 
 
 class _Shim(Shim):
-    """Forks its command from this process."""
+    """Forks its commands from this process, and refuses each that the warm process would refuse by then."""
+
+    def __init__(self, channel: socket.socket, refusal: Callable[[bytes], bytes], longest_idle: float) -> None:
+        super().__init__(channel)
+        self._refusal = refusal
+        self._longest_idle = longest_idle
+        self._is_first = True
+
+    def _next(self, channel: socket.socket) -> tuple[bytes, list[int]]:
+        if self._is_first:  # the warm process was asked, and has not refused it
+            self._is_first = False
+            channel.send(b"+")
+            return receive(channel, MOST_DESCRIPTORS)
+        poll = select.poll()
+        poll.register(channel.fileno(), select.POLLIN)
+        if not poll.poll(self._longest_idle * 1000):
+            return b"", []
+        message, fds = receive(channel, MOST_DESCRIPTORS)
+        if not message:
+            return b"", []
+        script, _, attempt = message.partition(b"\0")
+        why_not = self._refusal(script)
+        # The engine keeps the attempt and its locks until this answer has come.
+        channel.send(why_not or b"+")
+        if why_not:
+            for fd in fds:
+                os.close(fd)
+            return b"", []
+        return attempt, fds
 
     def _start(self, spec: dict[str, Any], handed: AttemptDescriptors, logs: list[Log]) -> int:
         def fork(words: list[bytes], environment: dict[bytes, bytes], streams: list[Any]) -> int:
@@ -138,10 +169,11 @@ class _Warm:
                 message, fds = receive(self._channel, 1)
                 if not message:
                     break
-                if why := self._footprint.change():
-                    self._channel.send(b"stale " + why.encode("utf-8", "replace")[:2000])
+                why = self._refusal(message[1:])
+                if why.startswith(_STALE):
+                    self._channel.send(why)
                     break
-                if born := self._answer(message[1:], fds[0]):
+                if born := self._answer(why, fds[0]):
                     return born
                 idle_since = time.monotonic()
             elif not self._shims and (self._is_idle(idle_since) or memory_is_short(0.05)):
@@ -170,12 +202,12 @@ class _Warm:
             os.close(fd)
         return bool(over)
 
-    def _answer(self, script: bytes, shim_fd: int) -> ForkInputs | None:
+    def _answer(self, why_not: bytes, shim_fd: int) -> ForkInputs | None:
         """Fork a shim, or say on its channel why not."""
         channel = socket.socket(fileno=shim_fd)
-        if why := self._objection(os.fsdecode(script)):
+        if why_not:
             with contextlib.suppress(OSError):
-                channel.send(f"no {why}".encode("utf-8", "replace"))
+                channel.send(why_not)
             channel.close()
             return None
         try:
@@ -192,6 +224,13 @@ class _Warm:
         self._shims[reading] = pid
         return None
 
+    def _refusal(self, script: bytes) -> bytes:
+        """Why no job can be forked any more, or not this one; empty where it can."""
+        if why := self._footprint.change():
+            return _STALE + why.encode("utf-8", "replace")[:2000]
+        why = self._objection(os.fsdecode(script))
+        return b"no " + why.encode("utf-8", "replace") if why else b""
+
     def _objection(self, script: str) -> str:
         if self._order["kind"] != SCRIPT:
             return ""
@@ -207,8 +246,7 @@ class _Warm:
         _write_oom_score(self._oom_score)
         born = None
         try:
-            channel.send(b"+")
-            _Shim(channel).serve()
+            _Shim(channel, self._refusal, min(_IDLE_SHIM, self._order["idle_seconds"])).serve()
         except _Forked as forked:
             born = forked.born
         finally:
