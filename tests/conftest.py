@@ -17,6 +17,7 @@ from backends.private_sshd import PrivateSshd
 from containers import private_engines
 from containers.private_engines import PrivateEngines
 from examples import IS_LONG, examples
+from garbage import no_garbage_collected
 from stories.fork_server import ADVISERS
 from stories.outside import MUST_EXECUTE, Finished, Ledger, World, advisers_fork_server, make_world
 
@@ -54,7 +55,8 @@ def pytest_runtest_makereport(
     item: pytest.Function, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Folders of tests have bytes in their names that are no text: a report with them would end a test process."""
-    report = yield
+    with no_garbage_collected():
+        report = yield
     if report.failed:
         if (text := str(report.longrepr)) != sendable(text):
             report.longrepr = sendable(text)
