@@ -5,6 +5,7 @@ import re
 import shlex
 
 from cuda.machine import steps
+from daemon.listening import call
 from stories.outside import wait_until
 from stories.test_making_room import MovingWorld, moving
 
@@ -41,6 +42,30 @@ def test_it_is_said_who_suspended_a_job_since_when_how_much_is_moved_and_how_it_
     assert gpu["suspended"][0]["job_id"] == 1
     assert re.search(r"suspended: .*: job 1 \(train\), pid [0-9]+", dibs("gpus").stdout)
     moving.end(train)
+
+
+def test_the_metrics_count_suspensions_and_what_they_fill(moving: MovingWorld) -> None:
+    moving.begin()
+    train = moving.add("train", "--preemptible")
+    moving.wait_until_held(train)
+
+    moving.world.dibs("suspend", "1")
+    suspended = metrics(moving)
+    moving.world.dibs("resume", "1")
+    resumed = metrics(moving)
+
+    assert (suspended['dibs_jobs{state="suspended"}'], suspended["dibs_suspended_bytes"]) == (1, 10 * 2**30)
+    assert resumed["dibs_suspended_bytes"] == 0
+    for move in ("suspend", "resume"):
+        assert resumed[f'dibs_moves_total{{move="{move}",result="done"}}'] == 1
+        assert resumed[f'dibs_move_seconds_total{{move="{move}"}}'] > 0
+    moving.end(train)
+
+
+def metrics(moving: MovingWorld) -> dict[str, float]:
+    found = call(f"{moving.world.state}/queue/socket", "GET", "/metrics").body.decode()
+    samples = [line.rpartition(" ") for line in found.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in samples}
 
 
 def test_wait_and_a_followed_log_go_on_until_a_suspended_job_has_gone_on_and_ended(moving: MovingWorld) -> None:

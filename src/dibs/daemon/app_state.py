@@ -32,7 +32,7 @@ from dibs.engine.watch.card_history import CardHistory
 from dibs.engine.watch.health import Health
 from dibs.errors import BadInput
 from dibs.leases.leases import Leases
-from dibs.model.events import Ended, Event
+from dibs.model.events import Ended, Event, Moved
 from dibs.model.jobs import JobId, Request, State
 from dibs.settings import Settings
 from dibs.store.codec import JobRow
@@ -263,12 +263,19 @@ class EventCounters:
         self.attempts: Counter[str] = Counter()  # ended ones, by cause
         self.seconds: dict[str, float] = {}  # of work, by project
         self.joules: dict[str, float] = {}  # used by GPUs, by project
+        self.moves: Counter[tuple[str, str]] = Counter()  # suspensions and resumptions, by result
+        self.move_seconds: dict[str, float] = {}  # of those that were done
         self.events = 0
 
     def count(self, events: Sequence[Event]) -> None:
         self.events += len(events)
         for event in events:
-            if isinstance(event, Ended):
+            if isinstance(event, Moved):
+                move = "resume" if event.is_resumed else "suspend"
+                self.moves[move, "done" if event.is_done else "refused"] += 1
+                if event.is_done:
+                    self.move_seconds[move] = self.move_seconds.get(move, 0.0) + event.seconds
+            elif isinstance(event, Ended):
                 project = event.job.request.project
                 if project not in self.seconds and len(self.seconds) >= _MOST_PROJECTS:
                     project = "(others)"

@@ -50,6 +50,17 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """An attempt was suspended or resumed, or could not be."""
+
+    job: Job
+    attempt: Attempt
+    is_resumed: bool  # that was tried; False: suspended
+    is_done: bool
+    seconds: float  # that it took
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """An attempt of an earlier run was over when this one started: it does not count for this one."""
 
@@ -73,4 +84,4 @@ class Trouble:
     sentence: str
 
 
-Event = Queued | Skipped | Refused | Started | Ended | Found | Waits | Trouble
+Event = Queued | Skipped | Refused | Started | Ended | Moved | Found | Waits | Trouble

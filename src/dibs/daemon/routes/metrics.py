@@ -13,6 +13,7 @@ from dibs.daemon.http.errors import errors
 from dibs.daemon.routes.gpus import GpuState, GpuTable
 from dibs.daemon.routes.nodes import known_nodes
 from dibs.dataclass import dataclass
+from dibs.engine.engine import Engine
 from dibs.engine.remote.systems import RemoteSystems
 from dibs.model.jobs import State
 from dibs.store.listing import Listing
@@ -34,6 +35,7 @@ def metrics_routes(listing: Listing, gpus: GpuTable, remote: RemoteSystems, coun
             Family("gauge", "dibs_build_info", "The version that runs.", ("version",), [((__version__,), 1)]),
             _jobs(listing),
             _gpus(gpus),
+            _suspended(gpus.engine),
             *_nodes(nodes),
             *_totals(counters),
         ]
@@ -66,6 +68,12 @@ def _gpus(gpus: GpuTable) -> Family:
     return Family("gauge", "dibs_gpus", "GPUs by state.", ("state",), samples)
 
 
+def _suspended(engine: Engine) -> Family:
+    filled = sum(one.suspension.filled_bytes for one in engine.state.open.values() if one.suspension)
+    text = "Memory of the machine that holds what suspended jobs had on GPUs."
+    return Family("gauge", "dibs_suspended_bytes", text, (), [((), filled)])
+
+
 def _nodes(nodes: Mapping[str, Sequence[Node]]) -> Iterator[Family]:
     """The nodes of other systems. A system that does not answer is left out."""
     states: list[tuple[tuple[str, ...], float]] = []
@@ -84,6 +92,10 @@ def _totals(counters: EventCounters) -> Iterator[Family]:
     attempts = [((cause,), number) for cause, number in sorted(counters.attempts.items())]
     work = [((_label(project),), seconds) for project, seconds in sorted(counters.seconds.items())]
     energy = [((_label(project),), joules) for project, joules in sorted(counters.joules.items())]
+    moves = [(labels, number) for labels, number in sorted(counters.moves.items())]
+    seconds = [((move,), time) for move, time in sorted(counters.move_seconds.items())]
+    yield Family("counter", "dibs_moves", "Suspensions and resumptions.", ("move", "result"), moves)
+    yield Family("counter", "dibs_move_seconds", "Seconds that those took which were done.", ("move",), seconds)
     yield Family("counter", "dibs_events", "Events since the start.", (), [((), counters.events)])
     yield Family("counter", "dibs_attempts_ended", "Attempts that ended, by cause.", ("cause",), attempts)
     yield Family("counter", "dibs_work_seconds", "Seconds that attempts ran.", ("project",), work)

@@ -29,7 +29,7 @@ from dibs.engine.turn.state import (
     paused_by,
     with_suspension,
 )
-from dibs.model.events import Ended, Event, Started, Waits
+from dibs.model.events import Ended, Event, Moved, Started, Waits
 from dibs.model.gpus import Claim
 from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, Reason, State, changed
 from dibs.model.records import (
@@ -269,6 +269,7 @@ class _Decision:
         else:
             after = replace(before, phase=SuspensionPhase.SUSPENDED, resuming_at=None, why_not=found.why_not)
         new = self._with_suspension(one, after)
+        self._announce_move(new, before, at)
         is_back = before.phase is SuspensionPhase.RESUMING and after.is_over
         if is_back and not before.resumes and one.job.id not in self._next.stopping:
             # Its owner has asked for it to be suspended again meanwhile.
@@ -277,6 +278,13 @@ class _Decision:
         if new.is_suspended and after.frees_cards:
             self._next.stepped_aside.append(new)
             self._lowered.append(new.attempt.key)
+
+    def _announce_move(self, one: OpenAttempt, before: Suspension, at: float) -> None:
+        is_resumed = before.phase is SuspensionPhase.RESUMING
+        begun = before.resuming_at if is_resumed else before.began_at
+        seconds = 0.0 if begun is None else max(0.0, at - begun)
+        is_done = one.job.state is (State.RUNNING if is_resumed else State.SUSPENDED)
+        self._next.events.append(Moved(one.job, one.attempt, is_resumed, is_done, seconds))
 
     def _suspend(self, one: OpenAttempt, why: str) -> None:
         """Make room: it goes on by itself when there is room again."""
