@@ -280,7 +280,10 @@ def _opened(
 
 
 def _at_the_start(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(_READ_AT_THE_START)}
+    found = {name: value for name, value in environment.items() if name.startswith(_READ_AT_THE_START)}
+    if not found.keys() & {"LANG", "LC_ALL"}:
+        found.setdefault("LC_CTYPE", "C.UTF-8")  # as the interpreter does where there is no locale
+    return found
 
 
 def _umask() -> int:
@@ -404,7 +407,7 @@ def _become(request: _Request, program: _Program) -> None:
     os.umask(request.umask)
     os.chdir(request.cwd)
     os.environ.clear()
-    os.environ.update(request.environment)
+    os.environ.update({**_at_the_start(request.environment), **request.environment})
     time.tzset()
     _show(program.shown, request.environment)
     sys.argv[:] = program.argv
