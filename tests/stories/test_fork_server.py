@@ -87,7 +87,7 @@ def test_a_command_that_a_shell_starts_is_forked_and_passes_signals_on(world: Wo
     assert json.loads(forked.stdout)["argv"] == [DIBS, "run", "--gpus", "0", "-q", "-f", "show.py"]
     assert len(commands) == 1
     assert running.wait().status == 130
-    world.environ["PYTHONUTF8"] = "1"
+    world.environ["PYTHONNOUSERSITE"] = "1"
     executed = world.dibs("-c", line, program=("bash",))
     assert json.loads(executed.stdout)["flags"] != json.loads(forked.stdout)["flags"]
 
