@@ -87,9 +87,11 @@ def test_who_ended_it_counts_more_than_how_it_ended(how, by, cause, state):
 
 @pytest.mark.parametrize(("how", "cause"), [({"code": 3}, Cause.EXIT_CODE), ({"signal": 10}, Cause.SIGNAL)])
 def test_what_failed_over_the_checkpoint_signal_has_saved_nothing(how, cause):
-    outcome = outcome_of({"state": "ended", "by": "checkpoint", "checkpointed": True, **how})
+    record = {"state": "ended", "by": "checkpoint", "checkpointed": True, "message": "no handler", **how}
 
-    assert (outcome.cause, outcome.checkpointed) == (cause, False)
+    outcome = outcome_of(record)
+
+    assert (outcome.cause, outcome.checkpointed, outcome.message) == (cause, False, "no handler")
 
 
 @pytest.mark.parametrize(("code", "shown"), [(None, 127), (126, 126)])

@@ -107,6 +107,13 @@ def test_where_no_program_listens_the_signal_has_its_own_meaning_for_the_command
     record = hands.run(["sleep", "100"], **SOON)
 
     assert (record["signal"], record["by"], record["checkpointed"]) == (USR1, "checkpoint", True)
+    assert "its checkpoint signal, ended it: the program had no handler" in record["message"]
+
+
+def test_a_signal_of_another_kind_after_the_checkpoint_signal_is_not_taken_for_it(hands: Hands) -> None:
+    record = hands.run(["bash", "-c", f"trap 'kill -SEGV $$' USR1; {WAIT}"], **SOON)
+
+    assert (record["signal"], record["by"], record["message"]) == (signal.SIGSEGV, "checkpoint", "")
 
 
 def test_a_spec_that_says_null_is_one_that_says_nothing(hands: Hands) -> None:

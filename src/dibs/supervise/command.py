@@ -301,6 +301,13 @@ class Stopping:
         self._checkpoint_at = _later(self._checkpoint_at, seconds)
         self._saved_by = _later(self._saved_by, seconds)
 
+    def why_not_saved(self, number: int) -> str:
+        """About a command that a signal has ended; empty if it was not that of its checkpoint."""
+        if self.by or number != self._checkpoint_signal:
+            return ""
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        return f"{name}, its checkpoint signal, ended it: the program had no handler for it, or not yet"
+
     def give_grace_to_the_rest(self, control: int) -> None:
         """Give the processes that were asked to end with the command the rest of the grace."""
         poll = select.poll()

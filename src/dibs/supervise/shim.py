@@ -358,7 +358,7 @@ def _wait(
         "maxrss": usage.ru_maxrss * 1024,
     }
     if stopping.is_checkpointed:
-        outcome["checkpointed"] = True
+        outcome |= {"checkpointed": True, "message": stopping.why_not_saved(-code)}
     return outcome, stopping
 
 
