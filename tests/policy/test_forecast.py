@@ -1,6 +1,8 @@
 """When and where waiting jobs will start."""
 
+import signal
 import time
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -58,6 +60,33 @@ def test_the_end_of_a_job_without_a_limit_is_unknown_and_the_start_of_what_waits
 
     unknown = Prospect(unknown="it is not known when job 99 ends")
     assert found == {wide.id: unknown, other.id: unknown}
+
+
+def test_where_there_is_neither_a_gpu_nor_room_for_a_job_without_one_there_is_an_answer():
+    """`dibs why` stopped the daemon for ever on a machine without GPUs whose room was taken."""
+    jobs = [a_job(gpus=0), a_job(gpus=0)]
+    line = a_line(replace(a_machine(gpus=0).with_waiting(*jobs, now=1000.0), room_without_gpu=0))
+
+    found = _within_a_second(lambda: forecast(line, [job.id for job in jobs]))
+    order = _within_a_second(lambda: starting_order(line))
+
+    assert {one.unknown for one in found.values()} == {"it is not known when what it waits for ends"}
+    assert order == [job.id for job in jobs]
+
+
+def _within_a_second(ask):
+    """An endless loop is a failure, not a test that hangs. A second of the processor: the machine may be busy."""
+
+    def give_up(*_):
+        raise AssertionError("it is still looking")
+
+    old = signal.signal(signal.SIGVTALRM, give_up)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 1.0)
+    try:
+        return ask()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, old)
 
 
 def test_what_does_not_depend_on_the_unknown_is_known():

@@ -212,7 +212,8 @@ def _starts(line: Line) -> Iterator[tuple[float, Placement, float]]:
     ready = [job for job in ready if ready_at(job) <= world.now]
     while ready or apart:
         world.advance(world.now)
-        heads, is_cut = _heads(ready, kinds, _AT_ONCE * len(line.snapshot.cards) + line.snapshot.room_without_gpu)
+        most = _AT_ONCE * len(line.snapshot.cards) + line.snapshot.room_without_gpu
+        heads, is_cut = _heads(ready, kinds, max(1, most))  # without a card and room there is a first one, too
         placements = world.place(heads)
         for placement in placements:
             expected, limit = line.durations(placement.job), longest(placement.job)
