@@ -3,9 +3,9 @@
 It needs dibs, torch, pytorch-lightning, transformers with accelerate, and Keras; those that are missing are
 left out, and said. Every training (bench/gpu/train_*.py) is three jobs: one runs through; one gets its checkpoint
 signal in its middle by `dibs kill --signal`; one gets it from its time limit. `_checked` says what must be true.
-They start warm, because imports take longer than the trainings, and their time is no part of a time limit. A library
-has --deadline seconds; one that fails is told with the story of its jobs, and the others go on. Without an NVIDIA
-GPU they run on the processor. The results go to --out.
+They start warm, because imports take longer than the trainings, and their time is no part of a time limit. A
+library has --deadline seconds; one that fails is told with the story of its jobs, and the others go on. Without an
+NVIDIA GPU they run on the processor. The results go to --out.
 """
 
 import argparse
@@ -30,7 +30,11 @@ LIBRARIES = {
     "transformers": ("transformers", "accelerate", "torch"),
     "keras": ("keras", "torch"),
 }
-_WARM = {"lightning": "torch,pytorch_lightning", "transformers": "torch,transformers.trainer", "keras": "torch,keras"}
+_WARM = {
+    "lightning": "torch,pytorch_lightning",
+    "transformers": "torch,transformers.trainer",
+    "keras": "torch,keras",
+}
 _EXACT = ("lightning", "transformers")  # Keras begins the interrupted epoch again
 _OVER = ("succeeded", "failed", "cancelled", "timed_out", "lost")
 
@@ -41,8 +45,8 @@ class _Failure(Exception):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=900, help="steps of each training (default 900)")
-    parser.add_argument("--limit", type=int, default=12, help="seconds of the one with a time limit (default 12)")
+    parser.add_argument("--steps", type=int, default=600, help="steps of each training (default 600)")
+    parser.add_argument("--limit", type=int, default=10, help="seconds of the one with a time limit (default 10)")
     parser.add_argument("--deadline", type=float, default=55, help="seconds for each library (default 55)")
     parser.add_argument(
         "--only", action="append", choices=list(LIBRARIES), help="only this library; may be repeated"
