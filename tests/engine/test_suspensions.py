@@ -14,6 +14,8 @@ from dibs.engine.watch.metering import Meters
 from dibs.model.events import Trouble
 from dibs.model.gpus import GpuReading, Machine, Reading, declared_key
 from dibs.model.jobs import JobId, State, Wishes
+from dibs.model.suspensions import Obstacle
+from dibs.model.usage import Lesson
 from dibs.policy.preemption import SuspendRules
 from dibs.supervise.suspension import Answer, WhenAnswered
 from engine.queue_world import QueueWorld, a_wish
@@ -495,3 +497,121 @@ def test_a_job_that_runs_already_is_preemptible_as_soon_as_the_settings_say_so(w
     world.restart(SuspendRules(preemptible=True))
 
     assert world.moving == {1: "suspend"}
+
+
+# -- what is remembered of programs that cannot be suspended --------------------------------------------
+
+SHAPE = "train"
+
+
+def refuses(world: SuspendingWorld, job: int, code: str = "managed-memory") -> None:
+    world.answer(job, "running", code=code, why="the driver could not checkpoint its process 4711")
+
+
+def test_a_program_that_cannot_be_suspended_is_not_chosen_again_for_an_urgent_job(world):
+    (first,) = world.add(a_wish(preemptible=True))
+    (urgent,) = world.add(a_wish(urgent=True))
+    refuses(world, 1)
+    assert world.sentence(urgent.id) == (
+        "waits for a GPU: GPU 0 is held by job 1; "
+        "job 1 is preemptible, but the driver could not checkpoint its process 4711"
+    )
+    world.end(first)
+    world.end(urgent)
+
+    world.add(a_wish(preemptible=True))
+    (again,) = world.add(a_wish(urgent=True))
+
+    assert world.moving == {}
+    assert world.sentence(again.id) == (
+        "waits for a GPU: GPU 0 is held by job 3; "
+        "job 3 is preemptible, but jobs of its shape use managed memory, which cannot be moved"
+    )
+    assert world.store.lessons.of(SHAPE)[SHAPE, ""] == Lesson(obstacle=Obstacle.MANAGED_MEMORY)
+
+
+def test_a_job_of_another_shape_is_chosen_instead_of_it(world):
+    world.pool = a_pool(1, 1)
+    world.cards.pool = world.pool
+    first, _ = world.add(a_wish(preemptible=True), a_wish("other", preemptible=True, priority=1))
+    world.add(a_wish(urgent=True))
+    assert world.moving == {1: "suspend"}  # the one of the lower priority
+
+    refuses(world, first.id)
+
+    assert world.moving == {2: "suspend"}
+
+
+def test_what_is_remembered_is_known_to_the_next_engine_until_it_is_forgotten(world):
+    (first,) = world.add(a_wish(preemptible=True))
+    (urgent,) = world.add(a_wish(urgent=True))
+    refuses(world, 1)
+    world.end(first)
+    world.end(urgent)
+    world.crash()
+    world.resume()
+    world.add(a_wish(preemptible=True))
+    world.add(a_wish(urgent=True))
+    assert world.moving == {}
+
+    assert world.queue.forget_lessons(SHAPE) == 1
+    world.settle_down()
+
+    assert world.moving == {3: "suspend"}
+
+
+def test_its_owner_may_try_again_and_what_could_be_done_is_remembered_no_more(world):
+    (job,) = world.add(a_wish())
+    world.do("suspend", job.id)
+    refuses(world, 1)
+    world.answer(1, "suspended", rung="stop")
+    world.do("resume", job.id)
+    world.answer(1, "running")
+    assert world.store.lessons.all()[0].lesson.obstacle is Obstacle.MANAGED_MEMORY
+
+    world.do("suspend", job.id)
+    question, _ = world.helpers.asked[(1, 1)]
+    assert not question["only_stop"]
+    world.answer(1, "suspended")
+
+    assert world.store.lessons.all() == []
+
+
+def test_why_of_a_job_that_a_signal_has_stopped_says_why_the_driver_did_not(world):
+    (job,) = world.add(a_wish())
+    world.holds(_1=20)
+    world.do("suspend", job.id)
+    refuses(world, 1)
+
+    world.answer(1, "suspended", rung="stop", held={declared_key(0): 20 * GIB})
+
+    assert world.sentence(1) == (
+        f"is suspended by you since {at(world)}, by a signal, and its 20G are still on its GPU: "
+        "the driver could not checkpoint its process 4711; `dibs resume 1` lets it go on"
+    )
+    world.do("kill", 1)
+    world.end(job, signal=15, by="stop")
+    assert "job.not_suspended" not in world.kinds()
+
+
+def test_several_processes_are_no_obstacle_where_their_owner_says_that_they_share_nothing(world):
+    (first,) = world.add(a_wish(preemptible=True))
+    (urgent,) = world.add(a_wish(urgent=True))
+    refuses(world, 1, "several-processes")
+    world.end(first)
+    world.end(urgent)
+
+    (careful,) = world.add(a_wish(preemptible=True, no_cuda_ipc=True))
+    world.add(a_wish(urgent=True))
+
+    assert world.moving == {careful.id: "suspend"}
+
+
+@pytest.mark.parametrize("code", ["no-driver", "stopped", "failed", "no-memory"])
+def test_what_says_nothing_about_the_program_is_not_remembered(world, code):
+    world.add(a_wish(preemptible=True))
+    world.add(a_wish(urgent=True))
+
+    refuses(world, 1, code)
+
+    assert world.store.lessons.all() == []

@@ -22,9 +22,10 @@ class MovingWorld:
         self.world.environ |= settings
         self.world.run_daemon()
 
-    def add(self, name: str, *options: str, gigabytes: int = 10, steps: int = 0) -> int:
+    def add(self, name: str, *options: str, gigabytes: int = 10, steps: int = 0, managed: bool = False) -> int:
         """A program that is called so, and ends after so many steps if at all."""
-        return self.world.add("-J", name, *options, "--", *self.program(name, gigabytes, steps))
+        words = self.program(name, gigabytes, steps)
+        return self.world.add("-J", name, *options, "--", *words, *(["--managed"] if managed else []))
 
     def program(self, name: str, gigabytes: int = 10, steps: int = 0) -> list[str]:
         words = ["python", "-S", FAKE_PROGRAM, str(self.ledger(name)), "--bytes", str(gigabytes * GB)]
@@ -96,3 +97,29 @@ def test_the_setting_makes_jobs_preemptible_but_for_one_that_says_no(moving: Mov
     moves = moving.add("moves")
     wait_until(lambda: "job 2 (moves) to be suspended" in moving.dry_run("--urgent"))
     moving.end(moves)
+
+
+def test_a_program_that_cannot_be_suspended_is_remembered_and_not_chosen_again_until_it_is_forgotten(
+    moving: MovingWorld,
+) -> None:
+    moving.begin()
+    first = moving.add("first", "--preemptible", gigabytes=4, managed=True)
+    moving.wait_until_held(first, gigabytes=4)
+    urgent = moving.add("urgent", "--urgent", gigabytes=4, steps=1)
+    wait_until(lambda: "uses memory that cannot be moved" in moving.why(urgent), show=lambda: moving.why(urgent))
+    assert "it could not be suspended for job 2" in moving.why(first)
+    moving.end(first)
+    moving.world.wait_for(urgent)
+
+    second = moving.add("second", "--preemptible", gigabytes=4, managed=True)
+    wait_until(lambda: steps(moving.ledger("second")))
+    stays = "job 3 (second) is preemptible, but jobs of its shape use managed memory, which cannot be moved"
+    wait_until(lambda: stays in moving.dry_run("--urgent"), show=lambda: moving.dry_run("--urgent"))
+    lessons = moving.world.dibs("lessons").stdout
+    assert re.search(r"no: managed-memory +\S+/fake_program.py .*--managed", lessons), lessons
+    assert re.search(r"learned +jobs of this shape use managed memory", moving.world.dibs("info", "3").stdout)
+    assert moving.machine.calls(moving.job(second)["attempts_list"][0]["pid"]) == []
+
+    moving.world.dibs("lessons", "--forget", "all")
+    wait_until(lambda: "job 3 (second) to be suspended" in moving.dry_run("--urgent"))
+    moving.end(second)

@@ -51,6 +51,7 @@ from dibs.model.suspensions import Suspension, too_much_to_move
 from dibs.policy.outcomes import Limits
 from dibs.policy.preemption import SuspendRules, learned_speed
 from dibs.policy.schedule import exceeds_machine, impossible, wish_in_the_way
+from dibs.policy.shapes import shape_of_job
 from dibs.policy.snapshot import MoveSpeed, Snapshot
 from dibs.store.codec import class_of
 from dibs.store.recorder import Recorder
@@ -566,14 +567,17 @@ class Engine:
         shapes = {request.wishes.shape for request in state.waiting.heads}
         shapes |= {job.request.wishes.shape for job in others}
         shapes |= {one.job.request.wishes.shape for one in state.open.values()}
-        shapes.discard("")
         rules = self.limits.suspend_rules
         preemptible = [
             key
             for key, one in state.open.items()
-            if one.may_be_suspended and rules.lets_urgent_jobs_pass(one.job.request)
+            if one.job.state is State.RUNNING and rules.lets_urgent_jobs_pass(one.job.request)
         ]
         is_leaving = any(one.is_moving for one in state.open.values())
+        # What was learned about suspending counts for jobs without `--vram auto`, too.
+        shapes |= {shape_of_job(state.open[key].job.request) for key in preemptible}
+        shapes |= {shape_of_job(one.job.request) for one in state.open.values() if one.is_moving}
+        shapes.discard("")
         measured = {key: self.meters.usage_of(key) for key, one in state.open.items() if _books_memory(one)}
         return TurnFacts(
             board=board,

@@ -29,6 +29,30 @@ class Rung(StrEnum):
     STOP = "stop"  # by a signal: what they hold on a card stays there
 
 
+class Obstacle(StrEnum):
+    """What a program does that keeps the driver from suspending it: so will the next run of it."""
+
+    MANAGED_MEMORY = "managed-memory"
+    CUDA_IPC = "cuda-ipc"
+    SEVERAL_PROCESSES = "several-processes"  # unless its owner says that they share nothing
+
+    @property
+    def phrase(self) -> str:
+        """What jobs like this do."""
+        return _OBSTACLES[self]
+
+    def hinders(self, *, no_cuda_ipc: bool) -> bool:
+        """Whether it keeps a job from being suspended of which its owner says this."""
+        return self is not Obstacle.SEVERAL_PROCESSES or not no_cuda_ipc
+
+
+_OBSTACLES = {
+    Obstacle.MANAGED_MEMORY: "use managed memory, which cannot be moved",
+    Obstacle.CUDA_IPC: "share memory of the card between processes (CUDA IPC)",
+    Obstacle.SEVERAL_PROCESSES: "have several CUDA processes, which may share memory of the card",
+}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suspension:
     """One suspension of an attempt, from the wish to its end."""
@@ -44,7 +68,7 @@ class Suspension:
     rung: Rung | None = None
     held: Mapping[str, int] = field(default_factory=dict)  # bytes of its cards' memory, by card
     frees_cards: bool = True  # False: something of it is still on them
-    why_not: str = ""  # why it could not be suspended, or not resumed at the last try
+    why_not: str = ""  # why it (or, stopped by a signal, the driver) could not; or why it was not resumed
 
     @property
     def held_bytes(self) -> int:
@@ -67,7 +91,7 @@ class Suspension:
             return str(self.phase)
         if self.resuming_at is not None:
             return "" if self.was_lost else "resumed"
-        return "not_suspended" if self.why_not else ""
+        return "not_suspended" if self.why_not and self.suspended_at is None else ""
 
     @property
     def was_lost(self) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from dibs.dataclass import dataclass
+from dibs.model.suspensions import Obstacle
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +31,7 @@ class Lesson:
     cpus: float = 0.0
     runs: int = 0
     needs_card: bool = False  # one ran out of memory beside others: it gets the card to itself from now on
+    obstacle: Obstacle | None = None  # why one could not be suspended: no other is chosen for an urgent job
 
 
 Lessons = Mapping[tuple[str, str], Lesson]  # by shape and by the name of the card

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 from dibs.model.gpus import Card, Claim, Gpu
 from dibs.model.jobs import Cause, Outcome, Request, Wishes
+from dibs.model.suspensions import Obstacle
 from dibs.model.units import show_size
 from dibs.model.usage import Lesson, Lessons, Usage
 from dibs.policy.snapshot import WHOLE, CardView
@@ -202,7 +203,8 @@ def learn(lesson: Lesson | None, usage: Usage | None, outcome: Outcome, booked: 
     before = lesson or Lesson()
     # Alone on the card it needed more than was booked: that explains why an earlier one ran out of memory.
     is_explained = went_through and usage.was_alone and usage.peak_vram > with_margin(before.peak_vram)
-    return Lesson(
+    return replace(
+        before,
         peak_vram=max(before.peak_vram, usage.peak_vram),
         peak_mem=max(before.peak_mem, usage.peak_mem or 0),
         cpus=_mean(before, usage),
@@ -222,7 +224,7 @@ def learn_early(lesson: Lesson | None, usage: Usage | None) -> Lesson | None:
         return lesson
     peak = math.ceil(usage.peak_vram * _MAY_GROW)
     cpus = float(round(usage.mean_cpus or 0.0))  # not up: a job uses more CPUs at its start
-    return Lesson(peak_vram=peak, peak_mem=usage.peak_mem or 0, cpus=cpus)
+    return replace(lesson or Lesson(), peak_vram=peak, peak_mem=usage.peak_mem or 0, cpus=cpus)
 
 
 def is_known(lesson: Lesson | None) -> bool:
@@ -270,8 +272,22 @@ def had_card_alone(claims: Sequence[Claim]) -> bool:
 TRIED_ALONE = "it had a part of the card, and is tried again with the card to itself"
 
 
+def obstacle_of(request: Request, shape: str, lessons: Lessons) -> Obstacle | None:
+    """What is known of jobs of this shape that will keep the driver from suspending this one."""
+    found = (one.obstacle for (name, _), one in lessons.items() if name == shape)
+    return next((one for one in found if one and one.hinders(no_cuda_ipc=request.no_cuda_ipc)), None)
+
+
 def show_lesson(lesson: Lesson, gpu: str) -> str:
     """`jobs of this shape needed 9.1G on an NVIDIA H200 in 3 runs`."""
+    if lesson.obstacle is None:
+        return _show_need(lesson, gpu)
+    stays = f"jobs of this shape {lesson.obstacle.phrase}: none is suspended for an urgent job"
+    has_need = is_known(lesson) or lesson.needs_card
+    return f"{_show_need(lesson, gpu)}; {stays}" if has_need else stays
+
+
+def _show_need(lesson: Lesson, gpu: str) -> str:
     runs = {0: "so far", 1: "in 1 run"}.get(lesson.runs, f"in {lesson.runs} runs")
     needed = f"jobs of this shape needed {show_size(lesson.peak_vram)} on {gpu or 'a card'} {runs}"
     if not is_known(lesson):

@@ -362,6 +362,10 @@ class Placer:
 
         return rank
 
+    def allowed(self, wishes: Wishes) -> set[str]:
+        """The keys of the cards that a job with these wishes may use."""
+        return {view.card.gpu.key for view in self._allowed(wishes)}
+
     def _allowed(self, wishes: Wishes) -> Sequence[CardView]:
         if not wishes.only and not wishes.gpu_type and (wishes.num_gpus < 2 or not self._has_mixed_cards):
             return self._cards

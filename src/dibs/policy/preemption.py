@@ -6,6 +6,7 @@ as possible, with the fewest bytes to move. A job that ends soon by itself is ra
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from dibs.dataclass import dataclass
@@ -17,6 +18,7 @@ from dibs.policy.placement import Placer
 from dibs.policy.snapshot import MoveRate, MoveSpeed, Placement, PreemptibleJob, Preemption, Snapshot
 
 _MOST_TRIALS = 600  # sets of jobs that are tried for one urgent job; then the best one so far is taken
+_MOST_NAMED = 3  # jobs in a sentence
 _LARGE = 256 * 1024**2  # bytes; what moves less tells the cost of the start, what moves more the speed
 
 # What a set of jobs is worth: their priorities, the highest first; bytes; seconds until they end by themselves.
@@ -53,13 +55,14 @@ class Preemptor:
         self._speed = snapshot.move_speed
         self._leaving: list[PreemptibleJob] = []
         self._candidates: list[PreemptibleJob] = []
+        self._spared: list[PreemptibleJob] = []  # preemptible, and yet they stay
         self._now = snapshot.now
         self._memory = snapshot.memory_to_fill
         for one in snapshot.preemptible:
             if one.is_leaving:
                 self._leave(one)
             elif not one.job.request.urgent and one.claims:
-                self._candidates.append(one)
+                (self._spared if one.why_not else self._candidates).append(one)
 
     def make_room(self, job: Job, length: float) -> MakingRoom | None:
         """What is suspended for this job, which cannot be placed now; None where no suspension helps.
@@ -85,6 +88,16 @@ class Preemptor:
         awaited = [one for one in self._leaving if cards & {claim.gpu for claim in one.claims}]
         suspensions = [Preemption(one.key, one.job, job.id) for one in victims]
         return MakingRoom(self._waits_for(awaited), suspensions, Placement(job, claims))
+
+    def and_why_not(self, job: Job, reason: Reason) -> Reason:
+        """The reason of an urgent job for which nothing is suspended, with the preemptible jobs that stay."""
+        cards = self._table.allowed(job.request.wishes)
+        stay = [one for one in self._spared if any(claim.gpu in cards for claim in one.claims)]
+        if reason.code != "no-gpu" or not stay:
+            return reason
+        parts = [f"job {one.job.label} is preemptible, but {one.why_not}" for one in stay[:_MOST_NAMED]]
+        more = [f"{len(stay) - _MOST_NAMED} more stay"] if len(stay) > _MOST_NAMED else []
+        return replace(reason, sentence="; ".join([reason.sentence, *parts, *more]))
 
     def _leave(self, one: PreemptibleJob) -> None:
         self._leaving.append(one)

@@ -89,6 +89,10 @@ def schedule(snapshot: Snapshot) -> Plan:
             stuck[wishes] = (length, reason)
     while suspended:
         _resume(suspended.pop(), table, plan, snapshot)
+    if preemptor is not None:
+        for job in snapshot.waiting:
+            if job.request.urgent and (waits := plan.reasons.get(job.id)):
+                plan.reasons[job.id] = preemptor.and_why_not(job, waits)
     return plan
 
 

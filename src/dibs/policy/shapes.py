@@ -8,6 +8,7 @@ it is, and then the shape is only narrower than it could be.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from dibs.model.jobs import Request
 from dibs.model.units import AUTO
@@ -27,9 +28,22 @@ def with_shape(request: Request, folder: str = "/", *, copy: str = "", original:
     shape = shape_of(request.command.words, _place(request.workdir, folder))
     if copy and original:
         shape = shape.replace(copy, original)
-    if wishes.num_gpus != 1:
-        shape += f" on {wishes.num_gpus} GPUs"  # the more cards, the less on each
-    return replace(request, wishes=replace(wishes, shape=_short(shape)))
+    return replace(request, wishes=replace(wishes, shape=_short(shape + _on_gpus(wishes.num_gpus))))
+
+
+def shape_of_job(request: Request) -> str:
+    """The shape of a job in a queue, also where it does not want `--vram auto`; empty where it has none."""
+    return request.wishes.shape or _shape_beside(request.command.words, request.workdir, request.wishes.num_gpus)
+
+
+@lru_cache(256)  # every plan asks about the jobs that may be suspended
+def _shape_beside(words: tuple[str, ...], folder: str, num_gpus: int) -> str:
+    shape = shape_of(words, folder)
+    return "" if shape == AUTO else _short(shape + _on_gpus(num_gpus))
+
+
+def _on_gpus(num_gpus: int) -> str:
+    return "" if num_gpus == 1 else f" on {num_gpus} GPUs"  # the more cards, the less on each
 
 
 def shape_of(words: Sequence[str], folder: str = "/") -> str:

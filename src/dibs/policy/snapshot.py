@@ -80,6 +80,7 @@ class PreemptibleJob:
     held: int = 0  # bytes on its cards, which are to be moved
     leaving_since: float | None = None  # it is being suspended since then: its cards become free soon
     ends_at: float | None = None  # at the latest; None: it has no limit
+    why_not: str = ""  # why it is not suspended, though it is preemptible
 
     @property
     def is_leaving(self) -> bool:

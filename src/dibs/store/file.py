@@ -12,7 +12,7 @@ from dibs.errors import FolderInUse, StoreUnusable
 from dibs.files import sync_folder
 
 # Until the first release there is one schema, schema.sql, and a store of any other version is refused.
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 LEFT_UNCHANGED = "the file was left as it is; restore it from a backup, or start another run"
 # SQLite may quote a damaged name that is not UTF-8; Python then fails to decode SQLite's message.
 READ_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)

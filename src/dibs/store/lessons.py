@@ -4,12 +4,13 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from dibs.model.suspensions import Obstacle
 from dibs.model.usage import Lesson, Lessons
 from dibs.store.codec import text_value
 
 _MOST_ROWS = 10_000  # the oldest is forgotten beyond
 _MOST_KEPT = 1024  # shapes in memory; a plan asks for a few hundred
-_COLUMNS = "peak_vram, peak_mem, cpus, runs, needs_card"
+_COLUMNS = "peak_vram, peak_mem, cpus, runs, needs_card, obstacle"
 
 
 class LessonRow(NamedTuple):
@@ -43,10 +44,24 @@ class LessonTable:
         return kept
 
     def put(self, shape: str, gpu: str, lesson: Lesson, now: float) -> None:
+        """What is known now; a lesson that says nothing any more is forgotten."""
         is_new = (shape, gpu) not in self.of(shape)
-        values = (lesson.peak_vram, lesson.peak_mem, lesson.cpus, lesson.runs, lesson.needs_card)
+        if lesson == Lesson():
+            self._db.execute(
+                "delete from lessons where shape = ? and gpu = ?", (text_value(shape), text_value(gpu))
+            )
+            self._kept[shape].pop((shape, gpu), None)
+            return
+        values = (
+            lesson.peak_vram,
+            lesson.peak_mem,
+            lesson.cpus,
+            lesson.runs,
+            lesson.needs_card,
+            lesson.obstacle,
+        )
         self._db.execute(
-            f"insert or replace into lessons (shape, gpu, {_COLUMNS}, at) values (?, ?, ?, ?, ?, ?, ?, ?)",
+            f"insert or replace into lessons (shape, gpu, {_COLUMNS}, at) values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (text_value(shape), text_value(gpu), *values, now),
         )
         self._kept[shape][(shape, gpu)] = lesson
@@ -80,5 +95,14 @@ class LessonTable:
             self._kept.clear()
 
 
-def _lesson(peak_vram: int, peak_mem: int, cpus: float, runs: int, needs_card: int) -> Lesson:
-    return Lesson(peak_vram=peak_vram, peak_mem=peak_mem, cpus=cpus, runs=runs, needs_card=bool(needs_card))
+def _lesson(
+    peak_vram: int, peak_mem: int, cpus: float, runs: int, needs_card: int, obstacle: str | None
+) -> Lesson:
+    return Lesson(
+        peak_vram=peak_vram,
+        peak_mem=peak_mem,
+        cpus=cpus,
+        runs=runs,
+        needs_card=bool(needs_card),
+        obstacle=None if obstacle is None else Obstacle(obstacle),
+    )

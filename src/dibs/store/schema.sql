@@ -191,6 +191,7 @@ create table lessons (
   cpus       real    not null,
   runs       integer not null,
   needs_card integer not null,      -- it ran out of memory beside others
+  obstacle   text,                  -- why the driver could not suspend one
   at         real    not null,
   primary key (shape, gpu)
 ) without rowid;

@@ -39,7 +39,7 @@ from dibs.gpus.cuda_checkpoint import (
 from dibs.gpus.detect import find_probe
 from dibs.gpus.probe import ProbeFailed, answer_within
 from dibs.model.gpus import GpuReading
-from dibs.model.suspensions import too_much_to_move
+from dibs.model.suspensions import Obstacle, too_much_to_move
 from dibs.model.units import show_size
 from dibs.supervise.command import descendants
 from dibs.supervise.folder import facts, marked_processes, open_own_file, read_spec, tell
@@ -65,7 +65,7 @@ _PAUSE = 0.01  # seconds
 _LONGEST_STOCK = 65536  # bytes
 _SHARED_BY = ("/dev/shm/cuda.shm.", "/dev/shm/nccl-")
 _HELD = "held"  # a file in the attempt's folder: bytes by card, as they were before the first was moved
-_CODES = {NOT_PERMITTED: "not-permitted", NOT_SUPPORTED: "managed-memory"}
+_CODES = {NOT_PERMITTED: "not-permitted", NOT_SUPPORTED: Obstacle.MANAGED_MEMORY}
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from dibs.gpus.cuda_checkpoint import ProcessState
+from dibs.model.suspensions import Obstacle
 
 _OF_CUDA = frozenset({ProcessState.RUNNING, ProcessState.LOCKED, ProcessState.CHECKPOINTED, ProcessState.FAILED})
 _TAKEN = frozenset({ProcessState.LOCKED, ProcessState.CHECKPOINTED})
@@ -84,11 +85,12 @@ def refusal_of(seen: Mapping[int, Seen], *, may_have_several: bool) -> Refusal |
         if one.is_stopped and one.state != ProcessState.NOT_CUDA and not is_begun(seen):
             return Refusal("stopped", f"its CUDA process {pid} is stopped by a signal")
     if any(one.shares_memory for one in seen.values()):
-        return Refusal("cuda-ipc", "its processes share memory of the card (CUDA IPC), which cannot be restored")
+        why = "its processes share memory of the card (CUDA IPC), which cannot be restored"
+        return Refusal(Obstacle.CUDA_IPC, why)
     number = cuda_processes(seen)
     if number > 1 and not may_have_several:
         return Refusal(
-            "several-processes",
+            Obstacle.SEVERAL_PROCESSES,
             f"{number} of its processes use CUDA and may share memory of the card",
         )
     return None

@@ -1803,6 +1803,8 @@ export interface components {
             learned_at: string | null;
             /** Needs Card */
             needs_card: boolean;
+            /** Obstacle */
+            obstacle: string | null;
             /** Peak Mem Bytes */
             peak_mem_bytes: number | null;
             /** Peak Vram Bytes */

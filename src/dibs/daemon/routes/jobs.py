@@ -39,6 +39,7 @@ from dibs.model.jobs import OVER, JobId, State
 from dibs.model.jobs import Request as JobRequest
 from dibs.policy.advice import failure_advice, usage_advice
 from dibs.policy.forecast import MOST_JOBS
+from dibs.policy.shapes import shape_of_job
 from dibs.store.codec import AttemptRow, JobRow
 from dibs.store.listing import METRIC, ORDERS, SORTED_BY, Filter, Listing
 
@@ -248,7 +249,7 @@ def jobs_routes(app: AppState) -> APIRouter:
                     )
                     for one in listing.attempts(job.id)
                 ],
-                "lessons": _lessons(app, job.request.wishes.shape),
+                "lessons": _lessons_of_job(app, job.request),
                 "reason": None if job.state.is_over else reason_object(app.queue.why(job.id).reason),
                 "explanation": _explanation(row),
                 "code": listing.code(job.code) if job.code else None,
@@ -421,6 +422,13 @@ def _explanation(row: JobRow) -> str:
 
 def _lessons(app: AppState, shape: str) -> list[dict[str, Any]]:
     return lesson_objects(app.store.lessons.all(shape)) if shape else []
+
+
+def _lessons_of_job(app: AppState, request: JobRequest) -> list[dict[str, Any]]:
+    """Without `--vram auto` what was measured is not booked: then only what keeps it from being suspended."""
+    if request.wishes.shape:
+        return _lessons(app, request.wishes.shape)
+    return [one for one in _lessons(app, shape_of_job(request)) if one["obstacle"] is not None]
 
 
 async def portions(app: AppState, wanted: Filter, order: str, at_once: int) -> AsyncIterator[list[JobRow]]:

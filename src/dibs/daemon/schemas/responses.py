@@ -223,6 +223,7 @@ class LessonObject(TypedDict):
     cpus: float
     runs: int
     needs_card: bool  # one ran out of memory beside others
+    obstacle: str | None  # why the driver could not suspend one: managed-memory, cuda-ipc, several-processes
     learned_at: Moment | None
     sentence: str
 
@@ -508,6 +509,7 @@ def lesson_objects(rows: Iterable[LessonRow]) -> list[dict[str, Any]]:
             "cpus": row.lesson.cpus,
             "runs": row.lesson.runs,
             "needs_card": row.lesson.needs_card,
+            "obstacle": row.lesson.obstacle,
             "learned_at": moment(row.at),
             "sentence": show_lesson(row.lesson, row.gpu),
         }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dibs.engine.turn.facts import MoveFound
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.model.events import Event, Trouble
-from dibs.model.suspensions import Rung, SuspensionPhase, room_for
+from dibs.model.suspensions import Obstacle, Rung, SuspensionPhase, room_for
 from dibs.supervise.suspension import Answer, WhenAnswered
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ _SLOWEST = 256 * 1024**2  # bytes of a card's memory in a second
 _SURELY_LOST = 3  # times that the driver does not know a process which is there
 _PAUSE = 5.0  # seconds until a helper that gave no answer is followed by another one
 # Where the driver cannot do it, though the program may be brought to stand still in another way.
-_NEXT_RUNG = frozenset({"no-driver", "managed-memory", "cuda-ipc", "several-processes", "not-permitted", "failed"})
+_NEXT_RUNG = frozenset({"no-driver", "not-permitted", "failed", *Obstacle})
+_OBSTACLES = {str(one): one for one in Obstacle}
 
 
 class Helpers(Protocol):
@@ -69,7 +70,7 @@ class Suspensions:
         self._moving: dict[Key, OpenAttempt] = {}
         self._findings: dict[Key, MoveFound] = {}
         self._again: dict[Key, float] = {}  # when those without an answer are asked again
-        self._only_stop: set[Key] = set()  # on the rung below the driver
+        self._only_stop: dict[Key, Answer] = {}  # on the rung below the driver: what it said of them
         self._unsure: set[Key] = set()  # a helper was ended: the driver may still have what it was asked
         self._lost: Counter[Key] = Counter()  # how often the driver has not known a process of theirs
         self._said: dict[Key, str] = {}  # why there was no answer, as it was announced last
@@ -192,7 +193,8 @@ class Suspensions:
                     rung=rung,
                     held=answer.held,
                     frees_cards=frees_cards,
-                    why_not=answer.why,
+                    why_not=answer.why or self._why_only_stopped(key),
+                    obstacle=self._obstacle(key),
                 )
             )
         elif one.suspension.phase is SuspensionPhase.SUSPENDING:
@@ -211,19 +213,29 @@ class Suspensions:
                         key=key,
                         stands_still=False,
                         why_not=f"{answer.why}; it was sent its checkpoint signal instead",
+                        obstacle=_OBSTACLES.get(answer.code),
                     )
                 )
                 self._signal(key, request.checkpoint.signal)
                 return
             if not suspension.resumes:  # asked for by its owner, and not to make room
-                self._only_stop.add(key)
+                self._only_stop[key] = answer
                 self._ask(one)
                 return
-        self._found(MoveFound(key=key, stands_still=False, why_not=answer.why or "it went on"))
+        why_not = answer.why or "it went on"
+        obstacle = _OBSTACLES.get(answer.code) or self._obstacle(key)
+        self._found(MoveFound(key=key, stands_still=False, why_not=why_not, obstacle=obstacle))
+
+    def _why_only_stopped(self, key: Key) -> str:
+        return "" if (said := self._only_stop.get(key)) is None else said.why
+
+    def _obstacle(self, key: Key) -> Obstacle | None:
+        """What the driver met before it was left alone."""
+        return None if (said := self._only_stop.get(key)) is None else _OBSTACLES.get(said.code)
 
     def _forget(self, key: Key) -> None:
         """What was noted about an earlier move of it."""
-        self._only_stop.discard(key)
+        self._only_stop.pop(key, None)
         self._unsure.discard(key)
         self._lost.pop(key, None)
         self._said.pop(key, None)

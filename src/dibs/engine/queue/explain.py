@@ -258,7 +258,7 @@ class Explain:
         if not suspension.resumes:
             return WaitExplanation(Reason("suspended", f"{why}; `dibs resume {job.reference}` lets it go on"))
         waits = schedule(self._engine.snapshot(now)).reasons.get(job.id)
-        if suspension.why_not:
+        if suspension.why_not and suspension.frees_cards:
             why = f"{why}; it was not resumed at the last try: {suspension.why_not}"
         return WaitExplanation(Reason("suspended", f"{why}; {waits.sentence if waits else 'is about to go on'}"))
 
@@ -441,12 +441,11 @@ def _orphaned(job: Job, left: Leftovers) -> Reason:
 
 def _where(suspension: Suspension) -> str:
     """Where what it held on its cards is now."""
-    if not suspension.held_bytes:
-        return ""
-    size = show_size(suspension.held_bytes)
+    size = show_size(suspension.held_bytes) if suspension.held_bytes else ""
     if suspension.frees_cards:
-        return f", with {size} in the machine's memory"
-    return f" by a signal, and its {size} are still on its GPU: this program or its driver allows no more"
+        return f", with {size} in the machine's memory" if size else ""
+    stays = f"its {size} are still" if size else "what it has there stays"
+    return f", by a signal, and {stays} on its GPU: {suspension.why_not}"
 
 
 _WANTED = {After.OK: "to succeed", After.ANY: "to end", After.FAIL: "to fail"}

@@ -47,7 +47,7 @@ from dibs.model.records import (
     Record,
     SuspensionChanged,
 )
-from dibs.model.suspensions import Suspension, SuspensionPhase
+from dibs.model.suspensions import Rung, Suspension, SuspensionPhase
 from dibs.model.usage import Lesson, Lessons, Usage
 from dibs.policy.fitting import (
     TRIED_ALONE,
@@ -60,6 +60,7 @@ from dibs.policy.fitting import (
 )
 from dibs.policy.outcomes import EndedAttempt, StopDecision, judge_end, retry_after, without_gpu
 from dibs.policy.schedule import kind_of, schedule
+from dibs.policy.shapes import shape_of_job
 from dibs.policy.snapshot import WHOLE, Plan, Snapshot
 
 _LOOK_AT_OTHERS = 0.1  # seconds between two tries of cards that other programs hold
@@ -265,10 +266,13 @@ class _Decision:
                     for gpu in {*before.held, *found.held}
                 },
                 frees_cards=found.frees_cards,
+                why_not=found.why_not,
             )
         else:
             after = replace(before, phase=SuspensionPhase.SUSPENDED, resuming_at=None, why_not=found.why_not)
         new = self._with_suspension(one, after)
+        if before.phase is SuspensionPhase.SUSPENDING:
+            self._note_obstacle(one, found)
         self._announce_move(new, before, at)
         is_back = before.phase is SuspensionPhase.RESUMING and after.is_over
         if is_back and not before.resumes and one.job.id not in self._next.stopping:
@@ -278,6 +282,18 @@ class _Decision:
         if new.is_suspended and after.frees_cards:
             self._next.stepped_aside.append(new)
             self._lowered.append(new.attempt.key)
+
+    def _note_obstacle(self, one: OpenAttempt, found: MoveFound) -> None:
+        """Remember for its shape that the driver cannot suspend it, and forget it where it could."""
+        shape, by_driver = shape_of_job(one.job.request), found.rung is Rung.CUDA
+        if not shape or (found.obstacle is None and not by_driver):
+            return
+        models = card_models(self._facts.board, one.attempt.claims) or {""}
+        known = {**self._facts.lessons, **self._learned}
+        if by_driver:
+            models = {model for (name, model), lesson in known.items() if name == shape and lesson.obstacle}
+        for model in models:
+            self._teach(shape, model, replace(known.get((shape, model), Lesson()), obstacle=found.obstacle))
 
     def _announce_move(self, one: OpenAttempt, before: Suspension, at: float) -> None:
         is_resumed = before.phase is SuspensionPhase.RESUMING
@@ -313,8 +329,11 @@ class _Decision:
             before = self._learned.get(about) or self._facts.lessons.get(about)
             lesson = learn(before, usage, outcome, booked)
             if lesson is not None and lesson != before:
-                self._learned[about] = lesson
-                self._records.append(LessonLearned(shape, model, lesson))
+                self._teach(shape, model, lesson)
+
+    def _teach(self, shape: str, model: str, lesson: Lesson) -> None:
+        self._learned[shape, model] = lesson
+        self._records.append(LessonLearned(shape, model, lesson))
 
     # -- circuit breakers ------------------------------------------------------------------------------
 

@@ -8,13 +8,14 @@ from fractions import Fraction
 from dibs.dataclass import dataclass
 from dibs.engine.turn.state import Key, NextState, OpenAttempt, card_marks, claims_on, paused_by
 from dibs.model.gpus import NOT_COUNTED, Card, Claim, Links, Machine, Pool
-from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, Wishes
-from dibs.model.suspensions import Rung, SuspensionPhase, too_much_to_move
+from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, State, Wishes
+from dibs.model.suspensions import Obstacle, Rung, SuspensionPhase, too_much_to_move
 from dibs.model.usage import Lesson, Lessons, Usage
-from dibs.policy.fitting import host_needs, learn_early
+from dibs.policy.fitting import host_needs, learn_early, obstacle_of
 from dibs.policy.outcomes import Limits
 from dibs.policy.preemption import SuspendRules
 from dibs.policy.schedule import fair_order, with_project, without_idle
+from dibs.policy.shapes import shape_of_job
 from dibs.policy.snapshot import (
     EMPTIEST_FIRST,
     WHOLE,
@@ -213,7 +214,8 @@ class MoveFound:
     rung: Rung | None = None  # how it was suspended
     held: Mapping[str, int] = field(default_factory=dict)  # bytes that were moved then, by card
     frees_cards: bool = True
-    why_not: str = ""  # it could not be done, for this reason
+    why_not: str = ""  # it could not be done, for this reason; or, by a signal, not by the driver
+    obstacle: Obstacle | None = None  # what of this reason will be the same the next time
     at: float | None = None  # when it was over, where that is known
 
 
@@ -357,12 +359,22 @@ def _preemptible(state: NextState, facts: TurnFacts) -> Iterable[PreemptibleJob]
             yield PreemptibleJob(key, one.job, one.attempt.claims, size, since, _ends_at(one))
         elif facts.may_suspend and _may_be_preempted(one, facts) and key[0] not in state.stopping:
             size = sum(facts.held.get(key, {}).values())
-            if not too_much_to_move(size, room):
-                yield PreemptibleJob(key, one.job, one.attempt.claims, size, None, _ends_at(one))
+            why_not = _why_not_preempted(one, facts.lessons) or too_much_to_move(size, room)
+            yield PreemptibleJob(key, one.job, one.attempt.claims, size, None, _ends_at(one), why_not)
 
 
 def _may_be_preempted(one: OpenAttempt, facts: TurnFacts) -> bool:
-    return one.may_be_suspended and facts.suspend_rules.lets_urgent_jobs_pass(one.job.request)
+    return one.job.state is State.RUNNING and facts.suspend_rules.lets_urgent_jobs_pass(one.job.request)
+
+
+def _why_not_preempted(one: OpenAttempt, lessons: Lessons) -> str:
+    """Why a preemptible job is not chosen; empty where it may be."""
+    if one.job.request.image:
+        return "it runs in a container"
+    if one.suspension is not None and one.suspension.is_over and one.suspension.why_not:
+        return one.suspension.why_not
+    obstacle = obstacle_of(one.job.request, shape_of_job(one.job.request), lessons)
+    return f"jobs of its shape {obstacle.phrase}" if obstacle else ""
 
 
 def _booked(state: NextState, lessons: Lessons) -> Iterable[Wishes]:

@@ -262,13 +262,6 @@ class OpenAttempt:
         return one is not None and one.phase in (SuspensionPhase.SUSPENDING, SuspensionPhase.RESUMING)
 
     @property
-    def may_be_suspended(self) -> bool:
-        """Whether it runs, and as far as is known it can be suspended."""
-        one = self.suspension
-        may = not self.job.request.image and self.job.state is State.RUNNING
-        return may and (one is None or (one.is_over and not one.why_not))
-
-    @property
     def held_claims(self) -> tuple[Claim, ...]:
         """What it has of its cards now: nothing while a suspension frees them."""
         is_off = self.is_suspended and self.suspension is not None and self.suspension.frees_cards
