@@ -16,6 +16,7 @@ SOURCE = Path(dibs.__file__).parent
 BESIDE = {
     "dataclass",
     "errors",
+    "fault_points",
     "files",
     "paths",
     "settings",

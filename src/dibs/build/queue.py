@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dibs.backends.local import LocalBackend
 from dibs.backends.slurm.files import ROOT_SETTING
-from dibs.build.run import build_cards, build_place, fault_point
+from dibs.build.run import build_cards, build_place
 from dibs.build.slurm import build_slurm, is_set_up
 from dibs.dataclass import dataclass
 from dibs.engine.driver import Hooks
@@ -27,6 +27,7 @@ from dibs.engine.watch.health import FailureJudge, Health
 from dibs.engine.watch.metering import stored_usage
 from dibs.engine.watch.sharing_rules import sharing_rules
 from dibs.errors import DibsError
+from dibs.fault_points import fault_point
 from dibs.gpus.detect import find_probe
 from dibs.gpus.pool import resolve_pool
 from dibs.gpus.probe import Probe

@@ -1,18 +1,18 @@
 """The engine of `dibs run` and its parts, which a queue has too."""
 
 import os
-import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from dibs import paths
 from dibs.backends.local import LocalBackend
 from dibs.engine.driver import Hooks
-from dibs.engine.engine import Engine, EngineLimits, pass_point
+from dibs.engine.engine import Engine, EngineLimits
 from dibs.engine.launch.launcher import Place
 from dibs.engine.launch.results import Results
 from dibs.engine.watch.cards import Cards
 from dibs.engine.watch.own_processes import attempt_of, is_of_a_running_job
 from dibs.engine.watch.sharing_rules import SharingRules
+from dibs.fault_points import fault_point
 from dibs.gpus.processes import pid_is_alive
 from dibs.leases.leases import build_leases
 from dibs.model.gpus import Pool
@@ -82,20 +82,3 @@ def build_list_engine(
         start_thread=hooks.start_thread,
         reach=fault_point(environ),
     )
-
-
-def fault_point(environ: Mapping[str, str]) -> Callable[[str], None]:
-    """`DIBS_FAULT=after-intent:3` kills this process the third time it reaches that point. For crash tests."""
-    if "DIBS_FAULT" not in environ:
-        return pass_point
-    name, _, times = environ["DIBS_FAULT"].partition(":")
-    left = int(times or 1)
-
-    def reach(point: str) -> None:
-        nonlocal left
-        if point == name:
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    return reach

@@ -25,7 +25,7 @@ from dibs.engine.launch.results import Results
 from dibs.engine.launch.settlement import LOOK_AT_STARTING, Judge, Settlement
 from dibs.engine.turn import plan_cache
 from dibs.engine.turn.decide import Turn, decide, may_need_less
-from dibs.engine.turn.facts import Finding, TurnFacts, memory_to_fill, take_snapshot
+from dibs.engine.turn.facts import Finding, MoveFound, TurnFacts, memory_to_fill, take_snapshot
 from dibs.engine.turn.state import (
     Change,
     EngineState,
@@ -42,6 +42,7 @@ from dibs.engine.turn.state import (
 from dibs.engine.watch.cards import Cards
 from dibs.engine.watch.metering import Meters
 from dibs.errors import StoreUnusable
+from dibs.fault_points import Reach, pass_point
 from dibs.leases.leases import Leases
 from dibs.model.events import Event, Refused, Trouble
 from dibs.model.gpus import NOT_COUNTED, Claim, Machine, Reading
@@ -69,10 +70,6 @@ _CLOSELY_FOR = 120.0  # seconds after a start in which its memory is read often
 _LIST_IS_VALID = 0.1  # seconds for which the list of cards that others hold stays valid
 _ASK_THE_DOCTOR = "`dibs doctor` says why"
 _MAKE_ROOM = "free some space (`df -h`); nothing was changed"
-
-
-def pass_point(point: str) -> None:
-    """A named point of the launch protocol: crash tests kill the engine there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +106,7 @@ class Engine:
         remote: "RemoteSystems | None" = None,
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
-        reach: Callable[[str], None] = pass_point,
+        reach: Reach = pass_point,
     ) -> None:
         self.store = store
         self.recorder = recorder
@@ -343,7 +340,9 @@ class Engine:
     def move(self, attempts: Sequence[OpenAttempt]) -> None:
         """It is recorded that these are to be suspended: have it done."""
         if attempts:
+            self._reach("after-move-intent")
             self._get_suspensions().begin(attempts)
+            self._reach("after-helper")
 
     def report_astray(self, one: OpenAttempt, gpus: Sequence[str], sentence: str) -> None:
         """An attempt uses cards that it was not given: record and announce it."""
@@ -478,10 +477,13 @@ class Engine:
             self._done = [*done, *self._done]
             raise
         turn, findings = self._decided(now, may_start)
+        is_answered = any(isinstance(one, MoveFound) for one in findings)  # something stands still, or goes on
         followed = Consequences()
         try:
             if turn.begun:
                 self._reach("after-prepare")
+            if is_answered:
+                self._reach("after-answer")
             after = turn.state
             if turn.records:
                 with self.store.turn():
@@ -503,6 +505,8 @@ class Engine:
         self._announcer.add(Refused(job, outcome) for job, outcome in followed.cancelled)
         if turn.begun:
             self._reach("after-intent")
+        if is_answered:
+            self._reach("after-move")
         self._act(turn, findings, now)
         self._publish(followed.touched, followed.retried)
         if followed.released or followed.held:
@@ -527,6 +531,8 @@ class Engine:
             refusal = self._leases.prepare(turn.begun, turn.left)
             refusal = refusal or self._leases.take_back(turn.resumed, turn.left)
             if refusal is None:
+                if turn.resumed:
+                    self._reach("after-lease-back")
                 if turn.begun:
                     self._reach("after-lease")
                 here = (one for one in turn.begun if not one.attempt.backend)

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from dibs.fault_points import Reach, fault_point, pass_point
 from dibs.files import replace_file
 from dibs.gpus.cuda_checkpoint import (
     NOT_PERMITTED,
@@ -72,10 +73,12 @@ def main() -> None:
     question = json.loads(sys.stdin.buffer.read())
     _die_with(question["parent"])
     begun = time.monotonic()
+    reach = fault_point(os.environ)
     try:
-        answer = _answer(question, os.environ)
+        answer = _answer(question, os.environ, reach)
     except Exception as error:  # whatever it is, it is known here alone: nobody reads our stderr
         answer = {"state": "unclear", "code": "failed", "why": f"its helper failed: {error!r}"}
+    reach("helper-done")
     seconds = round(time.monotonic() - begun, 3)
     nothing = {"state": "", "rung": "", "processes": 0, "held": {}, "code": "", "why": ""}
     sys.stdout.write(f"{json.dumps({**nothing, 'seconds': seconds, **answer})}\n")
@@ -103,18 +106,18 @@ class _NotYet(Exception):
     """No command has been started."""
 
 
-def _answer(question: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+def _answer(question: Mapping[str, Any], environ: Mapping[str, str], reach: Reach = pass_point) -> dict[str, Any]:
     is_to_suspend = question["do"] == "suspend"
     driver = None if question.get("only_stop") else find_cuda_checkpoint(environ)
     find = partial(_processes_of, question["folder"], question.get("leases", ()))
-    tree = _Tree(find, driver)
+    tree = _Tree(find, driver, reach)
     try:
         if not question.get("only_stop") and (why := _why_no_driver(driver, environ)):
             if not (found := find()):
                 return {"state": "ended"}
             if is_to_suspend or any(_may_be_of_cuda(pid) for pid in found):
                 return {"state": "running" if is_to_suspend else "suspended", "code": "no-driver", "why": why}
-            tree = _Tree(find, None)
+            tree = _Tree(find, None, reach)
         if is_to_suspend:
             several = question.get("may_have_several", False)
             return _suspend(tree, question["folder"], environ, may_have_several=several)
@@ -125,6 +128,7 @@ def _answer(question: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
 
 def _suspend(tree: "_Tree", folder: str, environ: Mapping[str, str], *, may_have_several: bool) -> dict[str, Any]:
     tell(folder, "suspended")  # its time limit stands still from now on, whatever becomes of us and of the engine
+    tree.reach("helper-begun")
     try:
         seen = _take_off(tree, may_have_several, partial(_take_stock, folder, environ))
     except _Failed as failure:
@@ -228,8 +232,11 @@ class _Rounds:
 class _Tree:
     """The processes of the attempt: how they stand, and what is done to them. Without a driver: stopped."""
 
-    def __init__(self, find: Callable[[], dict[int, LeftProcess]], driver: CudaCheckpoint | None) -> None:
+    def __init__(
+        self, find: Callable[[], dict[int, LeftProcess]], driver: CudaCheckpoint | None, reach: Reach
+    ) -> None:
         self.is_touched = False
+        self.reach = reach
         self._find = find
         self._driver = driver
         self._processes: dict[int, LeftProcess] = {}
@@ -249,9 +256,11 @@ class _Tree:
                 signal_process(process, signal.SIGSTOP if act == MoveAct.STOP else signal.SIGCONT)
                 if act == MoveAct.STOP:
                     self._stopped.add((pid, process.started))
+                self.reach(f"helper-{act}")
                 continue
             try:
                 self._call(act, pid)
+                self.reach(f"helper-{act}")
             except CheckpointFailed as failure:
                 has_ended = failure.code == WRONG_HANDLE and not _is_same(process)
                 if failure.code == WRONG_HANDLE and not has_ended and act == MoveAct.RESTORE:

@@ -18,8 +18,8 @@ from dibs.supervise.launcher import AddReader, RemoveReader
 
 _START = "import sys; sys.path.append(sys.argv[1]); from dibs.supervise.suspender import main; main()"
 _SOURCE = os.path.realpath(f"{__file__}/../../..")  # the folder of the package
-# What the helper gets of our environment: how to find the driver, and nothing else.
-_HANDED_THROUGH = ("DIBS_PROBE", "DIBS_CUDA_LIBRARY", "FAKE_CUDA", "LD_LIBRARY_PATH")
+# What the helper gets of our environment: how to find the driver, what crash tests inject, and nothing else.
+_HANDED_THROUGH = ("DIBS_PROBE", "DIBS_CUDA_LIBRARY", "DIBS_FAULT", "FAKE_CUDA", "LD_LIBRARY_PATH")
 _LONGEST_ANSWER = 65536  # bytes
 _LONGEST_QUESTION = 32768  # bytes; a pipe takes them without waiting
 

@@ -1,0 +1,168 @@
+"""A job that is suspended and resumed while everything of dibs is killed, and a checker of what can be seen.
+
+That is the driver's state of each process, the memory of the card, the lease files, the steps that the
+program itself has counted, and the store once no daemon has it.
+"""
+
+import os
+import shlex
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from cuda.machine import GB, stands_still, steps
+from dibs.supervise.command import children_of
+from faults.campaign import is_shim
+from faults.test_plants import planted
+from stories.outside import PATIENCE, Running, open_store, processes_of, wait_until
+from stories.test_making_room import MovingWorld
+
+# The daemon's own pauses are meant for real drivers.
+HASTE = """
+    from dibs.engine.launch import suspensions
+    suspensions._PAUSE = 0.2
+"""
+GIGABYTES = 10  # that a program holds, of a card of 16
+SETTLED = {"running": "running", "suspended": "checkpointed"}  # where the driver must have its process
+
+
+class SuspensionCampaign:
+    """A queue on one card. Its program has a shell above it, which no driver can move."""
+
+    def __init__(self, moving: MovingWorld, plant: str = "", *, patience: float = PATIENCE) -> None:
+        self.moving, self.world = moving, moving.world
+        self.machine = moving.machine
+        self.daemons: list[Running] = []
+        self._patience = patience
+        self._program = planted(self.world, HASTE + plant)
+
+    # -- what happens ----------------------------------------------------------------------------------
+
+    def begin(self, fault: str = "", **more: str) -> Running:
+        """A daemon, with something that is to happen to it."""
+        environment = {"DIBS_FAULT": fault, **more}
+        self.daemons.append(self.world.run_daemon(program=self._program, env=environment))
+        return self.daemons[-1]
+
+    def add(self, name: str = "train", *options: str, delays: str = "", count: int = 0) -> int:
+        """A program that counts, and ends after so many steps if at all. Returns when it has begun."""
+        words = self.moving.program(name, GIGABYTES, count)
+        for delay in delays.split():
+            words += ["--delay", delay]
+        job = self.world.add("-J", name, *options, "--", f"{shlex.join(words)}; true")
+        if "--urgent" not in options:
+            wait_until(lambda: steps(self.moving.ledger(name)))
+        return job
+
+    def ask(self, verb: str, job: int) -> None:
+        """Ask for it, and do not mind whether the daemon lives to answer."""
+        self.world.dibs(verb, str(job), "--no-wait")
+
+    def die(self) -> None:
+        """Wait for the daemon that kills itself."""
+        assert self.daemons[-1].wait().status == -9, self.daemons[-1].stderr
+
+    def helpers(self) -> list[int]:
+        return [pid for pid in children_of(self.daemons[-1].pid) if "suspender" in read(f"/proc/{pid}/cmdline")]
+
+    def stopped_helper(self) -> int:
+        """The helper, once it has come to the point at which it stops."""
+
+        def stopped() -> list[int]:
+            return [pid for pid in self.helpers() if state_of(pid) == "T"]
+
+        return int(wait_until(stopped, show=lambda: self.daemons[-1].stderr)[0])
+
+    def driver_says(self, state: str, name: str = "train") -> bool:
+        return [self.machine.state(pid) for pid in self._programs(name)] == [state]
+
+    def calls(self, name: str = "train") -> list[str]:
+        """Those of the driver that did something to the job's program."""
+        (pid,) = self._programs(name)
+        return self.machine.calls(pid)
+
+    def shims(self) -> list[int]:
+        return [pid for pid in processes_of(str(self.world.state / "queue" / "control")) if is_shim(pid)]
+
+    def kill_shim(self) -> None:
+        """And let whoever looks at its lock see that it is gone."""
+        (shim,) = [pid for pid in self.shims() if children_of(pid)]
+        os.kill(shim, signal.SIGKILL)
+        wait_until(lambda: state_of(shim) in ("", "Z"))
+
+    # -- the checker -----------------------------------------------------------------------------------
+
+    def complaints(self, job: int, state: str, name: str = "train") -> list[str]:
+        """What is wrong with a job that should have come to this state by now, and stay there."""
+        until = time.monotonic() + self._patience
+        while found := self._complaints_now(job, state, name):
+            if time.monotonic() > until:
+                return found
+            time.sleep(0.02)
+        ledger, before = self.moving.ledger(name), steps(self.moving.ledger(name))
+        if state == "suspended":
+            return [] if stands_still(ledger) else ["it takes steps though it is suspended"]
+        with suppress(AssertionError):
+            wait_until(lambda: steps(ledger) > before, seconds=self._patience)
+        return [] if steps(ledger) > before else ["it takes no step though it runs"]
+
+    def _complaints_now(self, job: int, state: str, name: str) -> list[str]:
+        told, found = self.moving.job(job), []
+        phase = (told["suspension"] or {"phase": "over"})["phase"]
+        if told["state"] != state or phase != ("over" if state == "running" else "suspended"):
+            found.append(f"the queue says {told['state']}, its suspension is {phase}")
+        if told["attempts"] != 1:
+            found.append(f"it was started {told['attempts']} times")
+        for pid in self._programs(name):
+            if (is_at := self.machine.state(pid)) != SETTLED[state]:
+                found.append(f"the driver says {is_at} of process {pid}")
+            shell = parent_of(pid)
+            if (state_of(shell) == "T") != (state == "suspended"):
+                found.append(f"its shell is in the state {state_of(shell)}")
+        held = 0 if state == "suspended" else GIGABYTES * GB
+        if self.machine.used != held * len(self._programs(name)):
+            found.append(f"{self.machine.used} bytes of the card are used")
+        shares = [float(holder.share) for holder in self.world.holders()]
+        if shares != [float(state == "running")]:
+            found.append(f"the leases say {shares}")
+        return found
+
+    def _programs(self, name: str) -> list[int]:
+        """The CUDA programs of this job that live."""
+        pids = [int(path.stem) for path in self.machine.folder.glob("*.sock")]
+        return [pid for pid in pids if f"/{name}\0" in read(f"/proc/{pid}/cmdline") and state_of(pid) != "Z"]
+
+    def complaints_at_the_end(self) -> list[str]:
+        """What is left behind, once every job is over and the daemon stops."""
+        self.world.dibs("daemon", "stop")
+        with suppress(AssertionError):
+            wait_until(lambda: not self.world.processes(), seconds=self._patience)
+        found = [f"process {pid} is left: {line}" for pid, line in self.world.processes().items()]
+        found += [f"GPU {holder.gpu} is still held" for holder in self.world.holders()]
+        if self.machine.used and not found:
+            found.append(f"{self.machine.used} bytes of the card are used")
+        with open_store(self.world.state / "queue") as store:
+            (health,) = store.execute("pragma integrity_check").fetchone()
+            open_ones = store.execute("select job from attempts where ended_at is null").fetchall()
+            moving = store.execute("select job, phase from suspensions where phase != 'over'").fetchall()
+        found += [] if health == "ok" else [f"the store is damaged: {health}"]
+        found += [f"the attempt of job {job} has no end" for (job,) in open_ones]
+        found += [f"a suspension of job {job} is {phase} for ever" for job, phase in moving]
+        found += [f"traceback: {one.stderr[-800:]}" for one in self.daemons if "Traceback" in one.stderr]
+        return found
+
+
+def state_of(pid: int) -> str:
+    """The letter of /proc; empty where there is no such process."""
+    return read(f"/proc/{pid}/stat").rpartition(")")[2].strip()[:1]
+
+
+def parent_of(pid: int) -> int:
+    return int(read(f"/proc/{pid}/stat").rpartition(")")[2].split()[1] or 0)
+
+
+def read(path: str) -> str:
+    with suppress(OSError):
+        return Path(path).read_text(errors="replace")
+    return ""
