@@ -18,6 +18,7 @@ from dibs.gpus.cuda_checkpoint import (
     find_cuda_checkpoint,
     why_not_suspend,
 )
+from dibs.supervise.orphans import process_at
 from dibs.worker_thread import wait_in_thread
 
 # On a machine with a card: DRIVER=real pytest --noconftest tests/contracts/test_cuda_checkpoint.py
@@ -136,6 +137,7 @@ def test_other_processes_are_told_from_cuda_programs_also_while_they_are_stopped
 def test_a_program_that_is_stopped_does_not_answer_until_it_goes_on(driver: CudaCheckpoint, start: Start) -> None:
     program = start()
     os.kill(program.pid, signal.SIGSTOP)
+    wait_for(lambda: (found := process_at(program.pid)) and found.is_stopped, "all of its threads stand still")
 
     with pytest.raises(TimeoutError):
         wait_in_thread(partial(driver.state, program.pid), 1.0, "asked")

@@ -1,4 +1,4 @@
-"""A machine whose driver is fake_libcuda.c, with one card in a file; and the programs that tests run on it."""
+"""A machine whose driver is fake_libcuda.c, with cards in a file; and the programs that tests run on the first."""
 
 import json
 import os
@@ -24,11 +24,15 @@ PATIENCE = 60.0  # seconds
 class FakeMachine:
     """Its `environ` is for dibs and for the programs."""
 
-    def __init__(self, folder: Path, *, old: bool = False) -> None:
+    def __init__(self, folder: Path, *, old: bool = False, cards: int = 1) -> None:
         self.folder = folder
         folder.mkdir(parents=True)
         self._cards = folder / "cards.json"
-        self._cards.write_text(json.dumps([{"index": 0, "uuid": CARD, "memory_total": 16 * GB, "memory_used": 0}]))
+        uuids = [CARD, *(f"{CARD[:-1]}{number}" for number in range(1, cards))]
+        memory = {"memory_total": 16 * GB, "memory_used": 0}
+        self._cards.write_text(
+            json.dumps([{"index": at, "uuid": uuid, **memory} for at, uuid in enumerate(uuids)])
+        )
         self.library = folder / f"libcuda.so.{'550.54.14' if old else '580.159.04'}"
         self.library.write_bytes(built(old))
         self.environ = {

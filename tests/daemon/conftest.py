@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from cuda.machine import FakeMachine
 from daemon.daemon_process import DaemonProcess
 from stories.outside import World, make_world
 
@@ -11,6 +12,16 @@ from stories.outside import World, make_world
 @pytest.fixture
 def daemon(world: World) -> Iterator[DaemonProcess]:
     """A daemon that runs."""
+    one = DaemonProcess(world)
+    one.start()
+    yield one
+    one.end()
+
+
+@pytest.fixture
+def suspending(world: World) -> Iterator[DaemonProcess]:
+    """A daemon whose driver can suspend jobs, and knows what they have on a card."""
+    world.environ |= FakeMachine(world.folder.parent / "machine", cards=2).environ
     one = DaemonProcess(world)
     one.start()
     yield one

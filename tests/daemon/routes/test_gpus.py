@@ -27,22 +27,22 @@ def test_the_cards_and_who_holds_them_are_shown(daemon: DaemonProcess):
     daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
 
 
-def test_a_card_is_free_while_its_job_is_suspended_and_tells_which_one_that_is(daemon: DaemonProcess):
-    number = daemon.add({"command": "sleep 60", "name": "long", "only": ["1"]})
-    wait_until(lambda: daemon.state(number) == "running")
+def test_a_card_is_free_while_its_job_is_suspended_and_tells_which_one_that_is(suspending: DaemonProcess):
+    number = suspending.add({"command": "sleep 60", "name": "long", "only": ["1"]})
+    wait_until(lambda: suspending.state(number) == "running")
 
-    daemon.post("/v1/jobs/act", {"action": "suspend", "ids": [number]})
-    wait_until(lambda: daemon.state(number) == "suspended", show=lambda: daemon.job(number)["suspension"])
+    suspending.post("/v1/jobs/act", {"action": "suspend", "ids": [number]})
+    wait_until(lambda: suspending.state(number) == "suspended", show=lambda: suspending.job(number)["suspension"])
 
-    _, card = daemon.get("/v1/gpus")["gpus"]
+    _, card = suspending.get("/v1/gpus")["gpus"]
     assert (card["state"], card["holders"]) == ("free", [])
     [suspended] = card["suspended"]
     assert (suspended["job"], suspended["job_id"], suspended["held_bytes"]) == (f"{number} (long)", number, 0)
-    assert suspended["since_at"] == daemon.job(number)["suspension"]["suspended_at"]
-    daemon.post("/v1/jobs/act", {"action": "resume", "ids": [number]})
-    wait_until(lambda: states(daemon)[1] == "held", show=lambda: daemon.get("/v1/gpus"))
-    assert daemon.get("/v1/gpus")["gpus"][1]["suspended"] == []
-    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
+    assert suspended["since_at"] == suspending.job(number)["suspension"]["suspended_at"]
+    suspending.post("/v1/jobs/act", {"action": "resume", "ids": [number]})
+    wait_until(lambda: states(suspending)[1] == "held", show=lambda: suspending.get("/v1/gpus"))
+    assert suspending.get("/v1/gpus")["gpus"][1]["suspended"] == []
+    suspending.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
 
 
 def test_a_drained_card_gets_nothing_new(daemon: DaemonProcess):

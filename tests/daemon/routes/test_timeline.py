@@ -150,20 +150,20 @@ def test_a_bar_knows_when_its_attempt_stood_still(store: Store):
     assert [str(span.state) for span in (first, second, third)] == ["suspended", "succeeded", "running"]
 
 
-def test_the_api_shows_when_an_attempt_stood_still(daemon: DaemonProcess):
-    job = daemon.add({"command": "sleep 60", "only": ["0"]})
+def test_the_api_shows_when_an_attempt_stood_still(suspending: DaemonProcess):
+    job = suspending.add({"command": "sleep 60", "only": ["0"]})
     for action, phase in (("suspend", "suspended"), ("resume", "over"), ("suspend", "suspended")):
-        wait_until(lambda: daemon.state(job) in ("running", "suspended"))
-        daemon.post("/v1/jobs/act", {"action": action, "ids": [job]})
-        wait_until(lambda phase=phase: daemon.job(job)["suspension"]["phase"] == phase)
+        wait_until(lambda: suspending.state(job) in ("running", "suspended"))
+        suspending.post("/v1/jobs/act", {"action": action, "ids": [job]})
+        wait_until(lambda phase=phase: suspending.job(job)["suspension"]["phase"] == phase)
 
-    (bar,) = daemon.get("/v1/timeline")["attempts"]
+    (bar,) = suspending.get("/v1/timeline")["attempts"]
 
     assert (bar["state"], bar["ended_at"]) == ("suspended", None)
     first, second = bar["suspended"]
     assert bar["started_at"] < first["since_at"] < first["until_at"] < second["since_at"]
     assert (second["until_at"], second["frees_cards"]) == (None, True)
-    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [job]})
+    suspending.post("/v1/jobs/act", {"action": "kill", "ids": [job]})
 
 
 def test_the_api_shows_shares_and_the_time_before_the_daemon(daemon: DaemonProcess):
