@@ -12,8 +12,8 @@ from dibs.engine.engine import EngineLimits
 from dibs.engine.turn.state import Key
 from dibs.engine.watch.metering import Meters
 from dibs.model.events import Trouble
-from dibs.model.gpus import GpuReading, Machine, Reading, declared_key
-from dibs.model.jobs import JobId, State, Wishes
+from dibs.model.gpus import Card, Gpu, GpuReading, Machine, Pool, Reading, declared_key
+from dibs.model.jobs import Checkpoint, JobId, State, Wishes
 from dibs.model.suspensions import Obstacle
 from dibs.model.usage import Lesson
 from dibs.policy.preemption import SuspendRules
@@ -30,9 +30,14 @@ class HeldHelpers:
 
     asked: dict[Key, tuple[Mapping[str, Any], WhenAnswered]] = field(default_factory=dict)
 
+    driver: str = ""  # why it can suspend nothing
+
     next_deadline: float | None = None
 
     def start(self, key: Key, question: Mapping[str, Any], done: WhenAnswered, deadline: float) -> None:
+        if question["do"] == "look":
+            done(Answer(state="looked", why=self.driver))
+            return
         self.asked[key] = (question, done)
 
     def expire(self, now: float) -> None: ...
@@ -47,8 +52,10 @@ class SuspendingWorld(QueueWorld):
 
     rules: SuspendRules = field(default_factory=SuspendRules)
 
+    driver: str = ""
+
     def open(self) -> None:
-        self.helpers = HeldHelpers()
+        self.helpers = HeldHelpers(driver=self.driver)
         super().open()
 
     def parts(self) -> dict[str, Any]:
@@ -615,3 +622,153 @@ def test_what_says_nothing_about_the_program_is_not_remembered(world, code):
     refuses(world, 1, code)
 
     assert world.store.lessons.all() == []
+
+
+# -- the ladder ----------------------------------------------------------------------------------------
+
+OLD = "driver 550 is too old: 570 or newer"
+SAVES = {"time_limit": 3600.0, "checkpoint": Checkpoint(signal=10, seconds=60.0)}
+
+
+def lacks_driver(world: SuspendingWorld) -> None:
+    world.crash()
+    world.driver = OLD
+    world.resume()
+
+
+def test_where_the_driver_can_suspend_nothing_no_job_is_chosen_and_the_dry_run_says_so(world):
+    lacks_driver(world)
+    world.add(a_wish(preemptible=True))
+
+    (prospect,) = world.queue.check([a_wish(urgent=True)])
+    (urgent,) = world.add(a_wish(urgent=True))
+
+    assert world.moving == {}
+    waits = f"waits for a GPU: GPU 0 is held by job 1; job 1 is preemptible, but {OLD}"
+    assert (prospect.reason.sentence, world.sentence(urgent.id)) == (waits, waits)
+    assert world.sentence(1) == ""
+
+
+def test_a_driver_that_could_suspend_nothing_is_asked_again_a_while_later(world):
+    lacks_driver(world)
+    world.add(a_wish(preemptible=True))
+    world.add(a_wish(urgent=True))
+
+    world.helpers.driver = ""  # it was updated
+    world.advance(599)
+    world.read()
+    assert world.moving == {}
+    world.advance(2)
+    world.read()
+
+    assert world.moving == {1: "suspend"}
+
+
+def test_a_job_on_a_card_of_amd_is_stopped_by_a_signal_and_keeps_its_card(world):
+    world.pool = world.cards.pool = Pool(cards=(Card(gpu=Gpu(key="AMD-0000:03:00.0", index=0)),))
+    (job, _) = world.add(a_wish(), a_wish())
+
+    world.do("suspend", job.id)
+    question, _ = world.helpers.asked[(1, 1)]
+    assert question["only_stop"]
+    world.answer(1, "suspended", rung="stop")
+
+    assert [world.state(1), world.state(2)] == ["suspended", "queued"]
+    assert world.sentence(1) == (
+        f"is suspended by you since {at(world)}, by a signal, and what it has there stays on its GPU: "
+        "its GPU is not one of NVIDIA's; `dibs resume 1` lets it go on"
+    )
+
+
+def test_a_preemptible_job_on_a_card_of_amd_is_not_chosen(world):
+    world.pool = world.cards.pool = Pool(cards=(Card(gpu=Gpu(key="AMD-0000:03:00.0", index=0)),))
+    world.add(a_wish(preemptible=True))
+    (urgent,) = world.add(a_wish(urgent=True))
+
+    assert world.moving == {}
+    assert "job 1 is preemptible, but its GPU is not one of NVIDIA's" in world.sentence(urgent.id)
+
+
+def test_a_job_without_a_gpu_is_stopped_by_a_signal_even_if_it_could_save_its_work(world):
+    lacks_driver(world)
+    (job,) = world.add(a_wish(wishes=Wishes(num_gpus=0, cpus=4, mem=60 * GIB), **SAVES))
+
+    world.do("suspend", job.id)
+    question, _ = world.helpers.asked[(1, 1)]
+    assert question["only_stop"]
+    world.answer(1, "suspended", rung="stop")
+
+    assert world.sentence(1) == (
+        f"is suspended by you since {at(world)}, by a signal; its memory stays as it is; "
+        "`dibs resume 1` lets it go on"
+    )
+    assert world.backend.told == []
+    small, large = world.add(
+        a_wish(wishes=Wishes(num_gpus=0, cpus=4)), a_wish(wishes=Wishes(num_gpus=0, mem=60 * GIB))
+    )
+    assert (world.state(small.id), world.state(large.id)) == ("running", "queued")
+
+
+def test_an_urgent_job_has_one_that_the_driver_cannot_suspend_save_its_work_and_end(world):
+    lacks_driver(world)
+    (saves,) = world.add(a_wish(preemptible=True, **SAVES))
+
+    (prospect,) = world.queue.check([a_wish(urgent=True)])
+    (urgent,) = world.add(a_wish(urgent=True))
+    assert prospect.reason.sentence == "waits for job 1 to save a checkpoint and end, within 1m00s"
+    assert world.moving == {1: "suspend"}
+    world.answer(1, "running", code="no-driver", why=OLD)
+
+    assert world.backend.told == [(1, "signal 10")]
+    assert world.sentence(urgent.id) == "waits for job 1 to save a checkpoint and end, within 1m00s"
+    assert world.sentence(1) == (
+        f"saves a checkpoint and ends, to be suspended for job 2: {OLD}; it was sent its checkpoint signal instead"
+    )
+    (told,) = [row for row in world.store.events.since(0) if row.kind == "job.not_suspended"]
+    assert told.body["rung"] == "checkpoint"
+    world.end(saves, code=0, by="checkpoint", checkpointed=True)
+    assert (world.state(1), world.state(2)) == ("queued", "running")
+    world.end(urgent)
+    assert world.state(1) == "running"
+
+
+def test_no_second_job_is_chosen_while_the_first_saves_its_work(world):
+    world.pool = world.cards.pool = a_pool(1, 1)
+    lacks_driver(world)
+    world.add(a_wish(preemptible=True, **SAVES), a_wish("other", preemptible=True, **SAVES))
+    world.add(a_wish(urgent=True))
+    assert world.moving == {2: "suspend"}
+
+    world.answer(2, "running", code="no-driver", why=OLD)
+    world.read()
+    assert world.moving == {}
+    world.advance(61)  # it has ignored the signal
+    world.read()
+
+    assert world.moving == {1: "suspend"}
+
+
+def test_one_that_loses_no_work_is_suspended_rather_than_one_that_must_save_it(world):
+    world.pool = world.cards.pool = a_pool(1, 1)
+    world.add(a_wish(preemptible=True), a_wish("other", preemptible=True, **SAVES))
+    world.holds(_1=60)
+    with world.store.turn():
+        world.store.lessons.put("other", "", Lesson(obstacle=Obstacle.CUDA_IPC), 0.0)
+
+    world.add(a_wish(urgent=True))
+
+    assert world.moving == {1: "suspend"}
+
+
+def test_a_job_that_its_owner_suspends_and_that_can_only_save_its_work_is_held_afterwards(world):
+    lacks_driver(world)
+    (job,) = world.add(a_wish(**SAVES))
+
+    world.do("suspend", job.id)
+    world.answer(1, "running", code="no-driver", why=OLD)
+    world.end(job, code=0, by="checkpoint", checkpointed=True)
+
+    assert world.state(1) == "held"
+    assert world.sentence(1) == "is held: suspended by you, by its checkpoint signal; `dibs release 1` lets it go"
+    world.do("release", job.id)
+    assert world.state(1) == "running"

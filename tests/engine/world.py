@@ -162,6 +162,7 @@ class Machine:
         signal: int | None = None,
         by: str = "",
         seconds: float = 1.0,
+        checkpointed: bool = False,
     ) -> None:
         """The command ends; its shim writes that down."""
         run.is_alive = False
@@ -169,6 +170,7 @@ class Machine:
         if run.has_shim:
             how = {"code": code, "signal": signal, "by": by, "seconds": seconds}
             run.record = {"state": "ended", "shim": run.shim, **how}
+            run.record |= {"checkpointed": True} if checkpointed else {}
             run.said_goodbye = True
         self.kill_shim(run)
 

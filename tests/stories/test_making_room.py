@@ -13,9 +13,9 @@ from stories.outside import World, wait_until
 class MovingWorld:
     """A queue on one card of 16 GiB, with programs that count their steps while they run."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, old: bool = False) -> None:
         self.world = world
-        self.machine = FakeMachine(Path(world.environ["DIBS_STATE"]).parent / "driver")
+        self.machine = FakeMachine(Path(world.environ["DIBS_STATE"]).parent / "driver", old=old)
         world.environ |= self.machine.environ | {"DIBS_READING_SECONDS": "0.1"}
 
     def begin(self, **settings: str) -> None:
@@ -87,14 +87,14 @@ def test_an_urgent_job_is_told_before_and_after_what_is_suspended_for_it_and_the
 
 def test_the_setting_makes_jobs_preemptible_but_for_one_that_says_no(moving: MovingWorld) -> None:
     moving.begin(DIBS_PREEMPTIBLE="on")
-    stays = moving.add("stays", "--no-preemptible")
+    stays = moving.add("stays", "--no-preemptible", gigabytes=4)
     wait_until(lambda: moving.job(stays)["state"] == "running", show=lambda: moving.job(stays))
 
     assert "GPU 0 is held by job 1 (stays)" in moving.dry_run("--urgent")
     info = moving.world.dibs("info", str(stays)).stdout
     assert re.search(r"preemptible +no", info), info
     moving.end(stays)
-    moves = moving.add("moves")
+    moves = moving.add("moves", gigabytes=4)
     wait_until(lambda: "job 2 (moves) to be suspended" in moving.dry_run("--urgent"))
     moving.end(moves)
 
@@ -123,3 +123,47 @@ def test_a_program_that_cannot_be_suspended_is_remembered_and_not_chosen_again_u
     moving.world.dibs("lessons", "--forget", "all")
     wait_until(lambda: "job 3 (second) to be suspended" in moving.dry_run("--urgent"))
     moving.end(second)
+
+
+def test_where_the_driver_is_too_old_an_urgent_job_waits_and_is_told_why_and_its_owner_stops_the_other(
+    world: World,
+) -> None:
+    moving = MovingWorld(world, old=True)
+    moving.begin()
+    train = moving.add("train", "--preemptible", gigabytes=4)
+    too_old = "job 1 (train) is preemptible, but driver 550 is too old: 570 or newer"
+    wait_until(lambda: too_old in moving.dry_run("--urgent"), show=lambda: moving.dry_run("--urgent"))
+    urgent = moving.add("urgent", "--urgent", gigabytes=4, steps=1)
+    assert too_old in moving.why(urgent)
+
+    told = moving.world.dibs("suspend", "train").stderr
+
+    assert re.search(r"job 1 is suspended by a signal, and .* on its GPU: driver 550 is too old", told), told
+    assert stands_still(moving.ledger("train"))
+    assert re.search(r"by a signal, and .* on its GPU: driver 550 is too old", moving.why(train))
+    assert moving.job(urgent)["state"] == "queued"
+    moving.world.dibs("resume", "train")
+    assert goes_on(moving.ledger("train"))
+    moving.end(train)
+    moving.world.wait_for(urgent)
+
+
+def test_where_the_driver_is_too_old_a_job_with_a_checkpoint_signal_makes_room_for_an_urgent_one(
+    world: World,
+) -> None:
+    moving = MovingWorld(world, old=True)
+    moving.begin()
+    saves = "trap 'echo saved; exit 0' USR1; while true; do sleep 0.02; done"
+    options = ("--preemptible", "--time", "1h", "--checkpoint-signal", "USR1@60")
+    train = moving.world.add("-J", "train", *options, "--", saves)
+    leaves = "waits for job 1 (train) to save a checkpoint and end, within 1m00s"
+    wait_until(lambda: leaves in moving.dry_run("--urgent"), show=lambda: moving.dry_run("--urgent"))
+
+    (ended,) = moving.world.wait_for(moving.add("urgent", "--urgent", gigabytes=4, steps=1))
+
+    assert ended["state"] == "succeeded"
+    moving.wait_for_state(train, "running")
+    first = moving.job(train)["attempts_list"][0]
+    assert (first["suspensions"][0]["rung"], first["suspensions"][0]["why"]) == ("checkpoint", "for job 2")
+    assert moving.world.dibs("log", "1", "--attempt", "1").stdout == "saved\n"
+    moving.end(train)

@@ -122,15 +122,19 @@ def _why_not(job: dict[str, Any]) -> str:
     """Why a job runs on that was to be suspended."""
     suspension = job["suspension"]
     is_refused = suspension and suspension["phase"] == "over" and not suspension["suspended_at"]
-    return one_line(suspension["why_not"], 500) if is_refused else ""
+    return one_line(suspension["why_not"], 500) if is_refused and suspension["rung"] != "checkpoint" else ""
 
 
 def _sentence(job: dict[str, Any], no_wait: bool) -> str:
     number, suspension = job["id"], job["suspension"]
     if suspension is None:
+        if job["state"] == "held":
+            return f"job {number} has saved its work and is held; `dibs release {number}` starts it again"
         return f"job {number} is over" if job["state"] != "running" else f"job {number} runs"
     if why_not := _why_not(job):
         return f"job {number} runs on: {why_not}"
+    if suspension["rung"] == "checkpoint" and suspension["phase"] == "over":
+        return f"job {number} saves its work and ends, and is held then: {one_line(suspension['why_not'], 500)}"
     if suspension["phase"] == "over":
         return f"job {number} goes on"
     if suspension["phase"] != "suspended":
@@ -142,12 +146,9 @@ def _sentence(job: dict[str, Any], no_wait: bool) -> str:
 
 
 def _moved(suspension: dict[str, Any]) -> str:
-    """`: 20G moved in 13s`."""
-    if not suspension["held_bytes"]:
-        return ""
-    if not suspension["frees_cards"]:
-        return (
-            f" by a signal: its {show_size(suspension['held_bytes'])} stay on its GPU,"
-            " because this program or its driver allows no more"
-        )
-    return f": {show_size(suspension['held_bytes'])} moved"
+    """`: 20G moved`, or that it is stopped only."""
+    size = show_size(suspension["held_bytes"]) if suspension["held_bytes"] else ""
+    if suspension["frees_cards"]:
+        return f": {size} moved" if size else ""
+    stays = f"its {size} stay" if size else "what it has there stays"
+    return f" by a signal, and {stays} on its GPU: {one_line(suspension['why_not'], 500)}"

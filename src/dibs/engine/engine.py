@@ -25,7 +25,14 @@ from dibs.engine.launch.results import Results
 from dibs.engine.launch.settlement import LOOK_AT_STARTING, Judge, Settlement
 from dibs.engine.turn import plan_cache
 from dibs.engine.turn.decide import Turn, decide, may_need_less
-from dibs.engine.turn.facts import Finding, MoveFound, TurnFacts, memory_to_fill, take_snapshot
+from dibs.engine.turn.facts import (
+    NOT_ASKED,
+    Finding,
+    MoveFound,
+    TurnFacts,
+    memory_to_fill,
+    take_snapshot,
+)
 from dibs.engine.turn.state import (
     Change,
     EngineState,
@@ -508,6 +515,8 @@ class Engine:
         if is_answered:
             self._reach("after-move")
         self._act(turn, findings, now)
+        if self._find_helpers is not None and any(map(self._is_preemptible, self._state.open.values())):
+            self._get_suspensions().look_at_driver(now)
         self._publish(followed.touched, followed.retried)
         if followed.released or followed.held:
             self.ask_for_turn()
@@ -574,11 +583,7 @@ class Engine:
         shapes |= {job.request.wishes.shape for job in others}
         shapes |= {one.job.request.wishes.shape for one in state.open.values()}
         rules = self.limits.suspend_rules
-        preemptible = [
-            key
-            for key, one in state.open.items()
-            if one.job.state is State.RUNNING and rules.lets_urgent_jobs_pass(one.job.request)
-        ]
+        preemptible = [key for key, one in state.open.items() if self._is_preemptible(one)]
         is_leaving = any(one.is_moving for one in state.open.values())
         # What was learned about suspending counts for jobs without `--vram auto`, too.
         shapes |= {shape_of_job(state.open[key].job.request) for key in preemptible}
@@ -607,8 +612,12 @@ class Engine:
             held={key: self.meters.held_by(key) for key in preemptible},
             suspend_rules=rules,
             may_suspend=bool(preemptible) and self._find_helpers is not None,
+            why_no_driver=NOT_ASKED if self._suspensions is None else self._suspensions.why_no_driver,
             memory_available=memory_available() if preemptible else None,
         )
+
+    def _is_preemptible(self, one: OpenAttempt) -> bool:
+        return one.job.state is State.RUNNING and self.limits.suspend_rules.lets_urgent_jobs_pass(one.job.request)
 
     def move_speed(self) -> MoveSpeed:
         """How fast the memory of jobs is moved, as learned from the last suspensions on this machine."""

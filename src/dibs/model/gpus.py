@@ -37,7 +37,7 @@ class Gpu:
 
     @property
     def is_amd(self) -> bool:
-        return self.key.startswith("AMD-")
+        return is_amd(self.key)
 
     def is_called(self, text: str) -> bool:
         """Whether `0`, `0:1` or the beginning of a key means it. The number of a card means all its parts."""
@@ -126,6 +126,11 @@ class Claim:
     def number(self) -> str:
         """As people write it: `0`, or `0:1` for a part."""
         return show_gpu(self.index, self.part)
+
+
+def is_amd(key: str) -> bool:
+    """Whether a card with this key is one of AMD's."""
+    return key.startswith("AMD-")
 
 
 GPU_VARIABLES = frozenset(

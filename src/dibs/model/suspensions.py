@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from dibs.dataclass import dataclass
 from dibs.model.gpus import Claim
+from dibs.model.jobs import Checkpoint
 from dibs.model.units import show_size
 
 _MARGIN = 1.05  # of what is moved: the driver needs more than the memory that it reports,
@@ -23,9 +24,10 @@ class SuspensionPhase(StrEnum):
 
 
 class Rung(StrEnum):
-    """How the processes were brought to stand still."""
+    """How the processes were brought to stand still; or, instead of it, to make room."""
 
     CUDA = "cuda"  # by the driver: the memory of their cards is in the machine's memory, and the cards are free
+    CHECKPOINT = "checkpoint"  # not at all: they are to save their work and end, and the job is queued again
     STOP = "stop"  # by a signal: what they hold on a card stays there
 
 
@@ -97,6 +99,12 @@ class Suspension:
     def was_lost(self) -> bool:
         """Whether it could not be put back on its card, and was ended."""
         return self.is_over and self.resuming_at is not None and bool(self.why_not)
+
+    def is_saving(self, checkpoint: Checkpoint | None, now: float) -> bool:
+        """Whether the job may still end by the checkpoint signal that it was sent instead."""
+        if self.rung is not Rung.CHECKPOINT or self.ended_at is None or checkpoint is None:
+            return False
+        return now < self.ended_at + checkpoint.seconds
 
     @property
     def stands_still(self) -> bool:

@@ -1,7 +1,8 @@
 """Which preemptible jobs are suspended so that an urgent one can start, and how long that takes. Pure.
 
 The least valuable ones are suspended, and never more than needed: those of the lowest priorities, of these as few
-as possible, with the fewest bytes to move. A job that ends soon by itself is rather left alone.
+as possible, with the fewest bytes to move. A job that ends soon by itself is rather left alone, and one that can
+only save its work and end, rather than one that loses nothing.
 """
 
 import math
@@ -12,7 +13,7 @@ from itertools import combinations
 from dibs.dataclass import dataclass
 from dibs.model.gpus import Claim
 from dibs.model.jobs import Job, Reason, Request
-from dibs.model.suspensions import too_much_to_move
+from dibs.model.suspensions import Rung, too_much_to_move
 from dibs.model.units import show_duration, show_size
 from dibs.policy.placement import Placer
 from dibs.policy.snapshot import MoveRate, MoveSpeed, Placement, PreemptibleJob, Preemption, Snapshot
@@ -21,8 +22,9 @@ _MOST_TRIALS = 600  # sets of jobs that are tried for one urgent job; then the b
 _MOST_NAMED = 3  # jobs in a sentence
 _LARGE = 256 * 1024**2  # bytes; what moves less tells the cost of the start, what moves more the speed
 
-# What a set of jobs is worth: their priorities, the highest first; bytes; seconds until they end by themselves.
-_Worth = tuple[tuple[int, ...], int, tuple[float, ...], tuple[int, ...]]
+# What a set of jobs is worth: their priorities, the highest first; how many lose work; bytes; seconds until they
+# end by themselves.
+_Worth = tuple[tuple[int, ...], int, int, tuple[float, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,22 +148,34 @@ class Preemptor:
     def _worth(self, some: Sequence[PreemptibleJob]) -> _Worth:
         return (
             tuple(sorted((one.job.request.priority for one in some), reverse=True)),
+            sum(one.rung is Rung.CHECKPOINT for one in some),
             sum(one.held for one in some),
             tuple(sorted(-math.inf if one.ends_at is None else self._now - one.ends_at for one in some)),
             tuple(sorted(-one.job.id for one in some)),  # of equal ones those that were added last
         )
 
     def _waits_for(self, leaving: Sequence[PreemptibleJob]) -> Reason:
-        size = sum(one.held for one in leaving)
-        names = [one.job.label for one in leaving]
-        jobs = f"job {names[0]}" if len(names) == 1 else f"jobs {', '.join(names[:-1])} and {names[-1]}"
-        begun = min((one.leaving_since for one in leaving if one.leaving_since is not None), default=self._now)
-        until = begun + expected_seconds(size, self._speed)
-        return Reason(
-            "suspending",
-            f"waits for {jobs} to be suspended, {time_to_move(size, self._speed)}",
-            until if until > self._now else None,  # None: it takes longer than others did
-        )
+        moved = [one for one in leaving if one.rung is Rung.CUDA]
+        saving = [one for one in leaving if one.rung is Rung.CHECKPOINT]
+        parts, until = [], self._now
+        if moved:
+            size = sum(one.held for one in moved)
+            parts.append(f"{_named(moved)} to be suspended, {time_to_move(size, self._speed)}")
+            until = self._begun(moved) + expected_seconds(size, self._speed)
+        if saving:
+            seconds = max(one.job.request.checkpoint.seconds for one in saving if one.job.request.checkpoint)
+            parts.append(f"{_named(saving)} to save a checkpoint and end, within {show_duration(seconds)}")
+            until = max(until, self._begun(saving) + seconds)
+        # None: it takes longer than others did.
+        return Reason("suspending", f"waits for {', and for '.join(parts)}", until if until > self._now else None)
+
+    def _begun(self, leaving: Iterable[PreemptibleJob]) -> float:
+        return min((one.leaving_since for one in leaving if one.leaving_since is not None), default=self._now)
+
+
+def _named(jobs: Sequence[PreemptibleJob]) -> str:
+    names = [one.job.label for one in jobs]
+    return f"job {names[0]}" if len(names) == 1 else f"jobs {', '.join(names[:-1])} and {names[-1]}"
 
 
 def expected_seconds(size: int, speed: MoveSpeed, *, resumes: bool = False) -> float:

@@ -8,6 +8,7 @@ from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.model.gpus import Card, Claim, Gpu, Links
 from dibs.model.jobs import AttemptKey, Job, JobId, Reason
+from dibs.model.suspensions import Rung
 from dibs.model.units import is_gpu_id
 from dibs.model.usage import Lessons
 
@@ -72,7 +73,10 @@ class MoveSpeed:
 
 @dataclass(frozen=True, slots=True)
 class PreemptibleJob:
-    """A running attempt that may be suspended for an urgent job. What it holds counts as taken of its cards."""
+    """A running attempt that may be suspended for an urgent job. What it holds counts as taken of its cards.
+
+    Where the driver cannot, it may be sent its checkpoint signal instead.
+    """
 
     key: AttemptKey
     job: Job
@@ -81,6 +85,7 @@ class PreemptibleJob:
     leaving_since: float | None = None  # it is being suspended since then: its cards become free soon
     ends_at: float | None = None  # at the latest; None: it has no limit
     why_not: str = ""  # why it is not suspended, though it is preemptible
+    rung: Rung = Rung.CUDA  # how it is brought to leave its cards
 
     @property
     def is_leaving(self) -> bool:

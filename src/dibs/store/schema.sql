@@ -173,7 +173,7 @@ create table suspensions (
   suspended_at real,              -- null: not yet, or it could not be suspended
   resuming_at  real,
   ended_at     real,
-  rung         text,              -- cuda or stop
+  rung         text,              -- cuda, checkpoint or stop
   held         text    not null,  -- bytes of its cards' memory: a JSON object, by card
   frees_cards  integer not null,
   why_not      text    not null,

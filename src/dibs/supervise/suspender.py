@@ -2,14 +2,15 @@
 
 It reads one JSON object from stdin and writes one line with its answer to stdout (suspension.py has both sides):
 
+    {"do": "look"}: only say whether the driver can suspend anything
     {"do": "suspend" or "resume", "folder": the attempt's, "parent": pid of the engine,
      "may_have_several": its owner said that its CUDA processes share no memory,
      "only_stop": stop and continue its processes, and leave the driver alone,
      "room": {key of a card: bytes that must be free there before anything is restored},
      "leases": [[major, minor, inode], ...] of its lease files, to find its processes where its shim was killed}
 
-All but the first three may be left out. It may be killed at any point and started again: each round looks at how
-the processes stand and decides the next steps from that alone (suspension_steps.py).
+Of these, all but the first three may be left out. It may be killed at any point and started again: each round
+looks at how the processes stand and decides the next steps from that alone (suspension_steps.py).
 """
 
 import contextlib
@@ -109,6 +110,9 @@ class _NotYet(Exception):
 def _answer(question: Mapping[str, Any], environ: Mapping[str, str], reach: Reach = pass_point) -> dict[str, Any]:
     is_to_suspend = question["do"] == "suspend"
     driver = None if question.get("only_stop") else find_cuda_checkpoint(environ)
+    if question["do"] == "look":
+        why = _why_no_driver(driver, environ)
+        return {"state": "looked", "code": "no-driver" if why else "", "why": why}
     find = partial(_processes_of, question["folder"], question.get("leases", ()))
     tree = _Tree(find, driver, reach)
     try:

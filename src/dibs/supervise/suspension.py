@@ -28,7 +28,7 @@ _LONGEST_QUESTION = 32768  # bytes; a pipe takes them without waiting
 class Answer:
     """Where an attempt stands after a helper's work."""
 
-    state: str  # suspended, running, ended, unclear; lost: it can neither stand still nor go on
+    state: str  # suspended, running, ended, unclear; lost: it can neither stand still nor go on; looked
     rung: str = ""  # cuda: its memory is off the card; stop: its processes are stopped; empty: neither
     processes: int = 0  # those of CUDA
     held: Mapping[str, int] = field(default_factory=dict)  # bytes that were moved, by card, as far as is known

@@ -2540,7 +2540,7 @@ export interface components {
             /** Resumes */
             resumes: boolean;
             /** Rung */
-            rung: ("cuda" | "stop") | null;
+            rung: ("cuda" | "checkpoint" | "stop") | null;
             /** Suspended At */
             suspended_at: string | null;
             /** Why */

@@ -115,13 +115,13 @@ class SuspensionObject(TypedDict):
     phase: Literal["suspending", "suspended", "resuming", "over"]
     why: str  # `by you`, `for job 31`
     resumes: bool  # by itself, as soon as its cards have room
-    rung: Literal["cuda", "stop"] | None  # by the driver, or by a signal; null: not yet
+    rung: Literal["cuda", "checkpoint", "stop"] | None  # by the driver, its own signal, or SIGSTOP; null: not yet
     held_bytes: int  # of its cards' memory
     frees_cards: bool
     began_at: Moment
     suspended_at: Moment | None  # null: not yet, or it could not be suspended
     ended_at: Moment | None
-    why_not: str  # why it could not be suspended, or not resumed at the last try
+    why_not: str  # why it (with `stop`: the driver) could not be suspended; or why it was not resumed
 
 
 class JobObject(_Asked):

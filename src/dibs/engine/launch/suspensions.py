@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dibs.engine.turn.facts import MoveFound
+from dibs.engine.turn.facts import NOT_ASKED, NOT_OF_NVIDIA, MoveFound
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.model.events import Event, Trouble
+from dibs.model.jobs import JobId
 from dibs.model.suspensions import Obstacle, Rung, SuspensionPhase, room_for
 from dibs.supervise.suspension import Answer, WhenAnswered
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _LEAST_DEADLINE = 60.0  # seconds
 _SLOWEST = 256 * 1024**2  # bytes of a card's memory in a second
 _SURELY_LOST = 3  # times that the driver does not know a process which is there
+_LOOK_AGAIN = 600.0  # seconds until a driver that can suspend nothing is asked again
+_DRIVER: Key = (JobId(0), 0)  # in the place of an attempt: the question is about the machine
 _PAUSE = 5.0  # seconds until a helper that gave no answer is followed by another one
 # Where the driver cannot do it, though the program may be brought to stand still in another way.
 _NEXT_RUNG = frozenset({"no-driver", "not-permitted", "failed", *Obstacle})
@@ -75,6 +78,8 @@ class Suspensions:
         self._lost: Counter[Key] = Counter()  # how often the driver has not known a process of theirs
         self._said: dict[Key, str] = {}  # why there was no answer, as it was announced last
         self._rests: dict[Key, float] = {}  # when those that found no room are tried again
+        self._driver = NOT_ASKED  # why this machine's driver suspends nothing; empty: it can
+        self._ask_driver_at: float | None = 0.0  # None: it is being asked, or can
 
     @property
     def findings(self) -> list[MoveFound]:
@@ -93,6 +98,26 @@ class Suspensions:
         if (deadline := self._helpers.next_deadline) is not None:
             moments.append(self._clock() + deadline - self._ticks())
         return min(moments, default=None)
+
+    @property
+    def why_no_driver(self) -> str:
+        """Why the driver of this machine can suspend nothing; empty where it can."""
+        return self._driver
+
+    def look_at_driver(self, now: float) -> None:
+        """Find out whether the driver can suspend jobs; where it cannot, ask again now and then."""
+        if self._ask_driver_at is None or now < self._ask_driver_at:
+            return
+        self._ask_driver_at = None
+        try:
+            self._helpers.start(_DRIVER, {"do": "look"}, self._driver_answered, self._ticks() + _LEAST_DEADLINE)
+        except OSError as error:
+            self._driver_answered(Answer(state="unclear", why=f"no process can be started: {error}"))
+
+    def _driver_answered(self, answer: Answer) -> None:
+        self._driver = answer.why
+        self._ask_driver_at = self._clock() + _LOOK_AGAIN if answer.why else None
+        self._ask_for_turn()
 
     def begin(self, attempts: Iterable[OpenAttempt], *, is_new: bool = True) -> None:
         """It is recorded that these are to be suspended, or resumed: have it done.
@@ -131,6 +156,8 @@ class Suspensions:
         """The clock was set by so many seconds."""
         self._again = {key: at + seconds for key, at in self._again.items()}
         self._rests = {key: at + seconds for key, at in self._rests.items()}
+        if self._ask_driver_at is not None:
+            self._ask_driver_at += seconds
 
     def close(self) -> None:
         self._helpers.close()
@@ -140,12 +167,16 @@ class Suspensions:
         assert suspension is not None, "only what has a suspension is moved"
         self._moving[key] = one
         is_resuming = suspension.phase is SuspensionPhase.RESUMING
+        if one.is_on_amd and not is_resuming and key not in self._only_stop:
+            self._answered(key, Answer(state="running", code="no-driver", why=NOT_OF_NVIDIA))
+            return
         room = {gpu: room_for(held, self._card_memory(gpu)) for gpu, held in suspension.held.items() if held}
         question = {
             "do": "resume" if is_resuming else "suspend",
             "folder": one.attempt.folder,
             "may_have_several": one.job.request.no_cuda_ipc,
-            "only_stop": key in self._only_stop or suspension.rung is Rung.STOP,
+            # What has no card needs no driver: only the processor's time matters.
+            "only_stop": key in self._only_stop or suspension.rung is Rung.STOP or not one.attempt.claims,
             "room": room if is_resuming and suspension.frees_cards else {},
             "leases": self._lease_files(one),
         }
@@ -183,7 +214,8 @@ class Suspensions:
         elif answer.state == "suspended":
             rung = Rung(answer.rung) if answer.rung else one.suspension.rung
             # Only the driver knows that nothing is left on a card: what has been measured may be old, or nothing.
-            frees_cards = rung is Rung.CUDA or key not in self._only_stop
+            is_on_card = key in self._only_stop and one.attempt.claims
+            frees_cards = rung is Rung.CUDA or not is_on_card
             if one.suspension.phase is SuspensionPhase.RESUMING:
                 self._rests[key] = now + _PAUSE
             self._found(
@@ -212,6 +244,7 @@ class Suspensions:
                     MoveFound(
                         key=key,
                         stands_still=False,
+                        rung=Rung.CHECKPOINT,
                         why_not=f"{answer.why}; it was sent its checkpoint signal instead",
                         obstacle=_OBSTACLES.get(answer.code),
                     )

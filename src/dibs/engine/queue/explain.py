@@ -241,6 +241,9 @@ class Explain:
         if suspension.is_over and not suspension.why_not:
             return None
         now = self._clock()
+        if suspension.is_saving(job.request.checkpoint, now):
+            why = f"saves a checkpoint and ends, to be suspended {suspension.why}: {suspension.why_not}"
+            return WaitExplanation(Reason("not-suspended", why))
         if suspension.is_over:
             at = clock_time(suspension.began_at, now)
             what = "resumed" if suspension.was_lost else f"suspended {suspension.why} at {at}"
@@ -254,7 +257,7 @@ class Explain:
             if resumes:
                 why = f"is being resumed, {time}; it was suspended {suspension.why} at {since}"
             return WaitExplanation(Reason(suspension.phase, why))
-        why = f"is suspended {suspension.why} since {since}{_where(suspension)}"
+        why = f"is suspended {suspension.why} since {since}{_where(suspension, bool(one.attempt.claims))}"
         if not suspension.resumes:
             return WaitExplanation(Reason("suspended", f"{why}; `dibs resume {job.reference}` lets it go on"))
         waits = schedule(self._engine.snapshot(now)).reasons.get(job.id)
@@ -439,9 +442,11 @@ def _orphaned(job: Job, left: Leftovers) -> Reason:
     return Reason("orphaned", text)
 
 
-def _where(suspension: Suspension) -> str:
-    """Where what it held on its cards is now."""
+def _where(suspension: Suspension, has_cards: bool) -> str:
+    """Where its memory is now."""
     size = show_size(suspension.held_bytes) if suspension.held_bytes else ""
+    if not has_cards:
+        return ", by a signal; its memory stays as it is"
     if suspension.frees_cards:
         return f", with {size} in the machine's memory" if size else ""
     stays = f"its {size} are still" if size else "what it has there stays"

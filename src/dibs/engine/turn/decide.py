@@ -41,6 +41,7 @@ from dibs.model.records import (
     ClaimsLowered,
     GroupHeld,
     HoldThere,
+    JobsHeld,
     LessonLearned,
     Mark,
     MarkSet,
@@ -69,6 +70,7 @@ _LONGEST_REST = 300.0  # seconds; a job that runs elsewhere may do so for days
 _MOST_FALSE_STARTS = 5  # of one job, while others start well
 _MOST_WITHOUT_OTHERS = 20  # while nothing starts: then it is the machine, and may pass within minutes
 _LONGEST_PAUSE = 30.0  # seconds
+_SAVED = "by you, by its checkpoint signal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ class _Decision:
         """Record how an attempt ended, and whether the job is tried again."""
         job, attempt, outcome = one.job, one.attempt, found.outcome
         state, facts, now = self._next, self._facts, self._now
-        pause = None
+        pause, is_held = None, False
         if job.id in state.stopping:
             state.stopping.discard(job.id)
             outcome = _as_asked(outcome, state.why_stopped.pop(job.id, ""))
@@ -196,9 +198,12 @@ class _Decision:
             again = replace(job, state=State.QUEUED, tries=tries, not_before=retry_at, why_held="")
             if outcome.tried_alone:
                 job = again = replace(again, request=with_whole_card(job.request))
-            state.waiting.add(again)
+            if not (is_held := outcome.checkpointed and _is_left_alone(one, now)):
+                state.waiting.add(again)
         ended_at = now if found.ended_at is None else min(max(found.ended_at, attempt.opened_at), now)
         self._records.append(AttemptEnded(job, attempt, outcome, retry_at, found.usage, ended_at))
+        if is_held:
+            self._records.append(JobsHeld([job.id], f"suspended {_SAVED}"))
         state.events.append(Ended(job, attempt, outcome, retry_at, found.usage))
         if not outcome.tried_alone:  # it ran out of memory beside others, which says nothing about the card
             self._apply_breakers(job, attempt, outcome, is_last=retry_at is None)
@@ -254,7 +259,13 @@ class _Decision:
             return
         at = self._now if found.at is None else min(found.at, self._now)
         if not found.stands_still:
-            after = replace(before, phase=SuspensionPhase.OVER, ended_at=at, why_not=found.why_not)
+            after = replace(
+                before,
+                phase=SuspensionPhase.OVER,
+                ended_at=at,
+                why_not=found.why_not,
+                rung=found.rung or before.rung,
+            )
         elif before.phase is SuspensionPhase.SUSPENDING:
             after = replace(
                 before,
@@ -510,6 +521,13 @@ class _Decision:
             return claim
         share, vram = need(card, job.request.wishes, lessons)
         return replace(claim, share=share, vram=vram) if share < claim.share else claim
+
+
+def _is_left_alone(one: OpenAttempt, now: float) -> bool:
+    """Whether its owner has suspended it, and it saved its work and ended since that was all it could do."""
+    suspension = one.suspension
+    by_owner = suspension is not None and not suspension.resumes
+    return by_owner and suspension is not None and suspension.is_saving(one.job.request.checkpoint, now)
 
 
 def may_need_less(one: OpenAttempt) -> bool:

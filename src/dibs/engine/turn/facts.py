@@ -28,6 +28,8 @@ from dibs.policy.snapshot import (
     SuspendedJob,
 )
 
+NOT_ASKED = "it is not known yet whether this driver can suspend jobs"
+NOT_OF_NVIDIA = "its GPU is not one of NVIDIA's"  # why the driver cannot suspend it
 BEING_READ = "is being looked at"  # why nothing starts on a card before its next reading
 
 
@@ -247,6 +249,7 @@ class TurnFacts:
     tried_lately: frozenset[Key] = frozenset()  # suspended attempts that found no room a moment ago
     move_speed: MoveSpeed = MoveSpeed()  # by earlier suspensions
     may_suspend: bool = False  # attempts, to make room for others
+    why_no_driver: str = NOT_ASKED  # why this machine's driver suspends nothing; empty: it can
     suspend_rules: SuspendRules = SuspendRules()
     memory_available: int | None = None  # bytes of the machine's memory; looked at where attempts may be suspended
 
@@ -331,7 +334,7 @@ def take_snapshot(
         keep_free=board.min_free,
         in_use=facts.in_use,
         paused=paused_by(state.marks),
-        preemptible=list(_preemptible(state, facts)),
+        preemptible=list(_preemptible(state, facts, now)),
         memory_to_fill=memory_to_fill(facts.memory_available, state.open.values()),
         suspended=suspended,
         move_speed=facts.move_speed,
@@ -349,31 +352,49 @@ def memory_to_fill(available: int | None, open_attempts: Iterable[OpenAttempt]) 
     return max(0, available - sum(one.held_bytes for one in found if one.phase is SuspensionPhase.SUSPENDING))
 
 
-def _preemptible(state: NextState, facts: TurnFacts) -> Iterable[PreemptibleJob]:
+def _preemptible(state: NextState, facts: TurnFacts, now: float) -> Iterable[PreemptibleJob]:
     """What runs here and may be suspended for an urgent job, or is being suspended already."""
     room = memory_to_fill(facts.memory_available, state.open.values())
     for key, one in state.open.items():
-        suspension = one.suspension
+        suspension, job, claims, ends_at = one.suspension, one.job, one.attempt.claims, _ends_at(one)
         if suspension is not None and suspension.phase is SuspensionPhase.SUSPENDING:
             size, since = suspension.held_bytes, suspension.began_at
-            yield PreemptibleJob(key, one.job, one.attempt.claims, size, since, _ends_at(one))
+            yield PreemptibleJob(key, job, claims, size, since, ends_at)
+        elif suspension is not None and suspension.is_saving(job.request.checkpoint, now):
+            yield PreemptibleJob(key, job, claims, 0, suspension.ended_at, ends_at, rung=Rung.CHECKPOINT)
         elif facts.may_suspend and _may_be_preempted(one, facts) and key[0] not in state.stopping:
             size = sum(facts.held.get(key, {}).values())
-            why_not = _why_not_preempted(one, facts.lessons) or too_much_to_move(size, room)
-            yield PreemptibleJob(key, one.job, one.attempt.claims, size, None, _ends_at(one), why_not)
+            why_not = _why_not_by_driver(one, facts)
+            if why_not and job.request.checkpoint is not None and not _was_refused(one):
+                yield PreemptibleJob(key, job, claims, 0, None, ends_at, rung=Rung.CHECKPOINT)
+            else:
+                why_not = why_not or too_much_to_move(size, room)
+                yield PreemptibleJob(key, job, claims, size, None, ends_at, why_not)
 
 
 def _may_be_preempted(one: OpenAttempt, facts: TurnFacts) -> bool:
     return one.job.state is State.RUNNING and facts.suspend_rules.lets_urgent_jobs_pass(one.job.request)
 
 
-def _why_not_preempted(one: OpenAttempt, lessons: Lessons) -> str:
-    """Why a preemptible job is not chosen; empty where it may be."""
+def _was_refused(one: OpenAttempt) -> bool:
+    """Whether it cannot be suspended in any way: in a container, or as the last try has shown."""
+    suspension = one.suspension
+    return bool(one.job.request.image) or (
+        suspension is not None and suspension.is_over and bool(suspension.why_not)
+    )
+
+
+def _why_not_by_driver(one: OpenAttempt, facts: TurnFacts) -> str:
+    """Why the driver cannot suspend a preemptible job, as far as that is known; empty where it may be able to."""
     if one.job.request.image:
         return "it runs in a container"
-    if one.suspension is not None and one.suspension.is_over and one.suspension.why_not:
+    if one.suspension is not None and _was_refused(one):
         return one.suspension.why_not
-    obstacle = obstacle_of(one.job.request, shape_of_job(one.job.request), lessons)
+    if facts.why_no_driver:
+        return facts.why_no_driver
+    if one.is_on_amd:
+        return NOT_OF_NVIDIA
+    obstacle = obstacle_of(one.job.request, shape_of_job(one.job.request), facts.lessons)
     return f"jobs of its shape {obstacle.phrase}" if obstacle else ""
 
 

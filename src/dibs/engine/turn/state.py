@@ -15,7 +15,7 @@ from dataclasses import field, replace
 
 from dibs.dataclass import dataclass
 from dibs.model.events import Event, Refused, Trouble
-from dibs.model.gpus import Claim
+from dibs.model.gpus import Claim, is_amd
 from dibs.model.jobs import Attempt, AttemptKey, Job, JobId, Reason, Request, State
 from dibs.model.records import Consequences, Mark, Record
 from dibs.model.suspensions import Suspension, SuspensionPhase, without_hold
@@ -260,6 +260,10 @@ class OpenAttempt:
         """Whether it is being suspended or resumed just now."""
         one = self.suspension
         return one is not None and one.phase in (SuspensionPhase.SUSPENDING, SuspensionPhase.RESUMING)
+
+    @property
+    def is_on_amd(self) -> bool:
+        return any(is_amd(claim.gpu) for claim in self.attempt.claims)
 
     @property
     def held_claims(self) -> tuple[Claim, ...]:
