@@ -78,6 +78,7 @@ def a_job(number: int, state: str = "queued", **more: Any) -> dict[str, Any]:
         "is_ending": False,
         "suspension": None,
         "suspended_seconds": None if state in ("queued", "held", *OVER) else 0.0,
+        "ran_seconds": None if state in ("queued", "held", *OVER) else 60.0,
         "folder": "" if state in ("queued", "held") else f"/state/attempts/{number}.1",
         "usage": None,
         "progress": None,

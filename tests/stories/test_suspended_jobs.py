@@ -36,6 +36,9 @@ def test_it_is_said_who_suspended_a_job_since_when_how_much_is_moved_and_how_it_
     assert told["reason"]["code"] == json.loads(dibs("why", "1", "--json").stdout)["reason"]["code"] == "suspended"
     assert (told["suspension"]["why"], told["suspension"]["held_bytes"]) == ("by you", 10 * 2**30)
     assert told["suspended_seconds"] > 0
+    assert told["ran_seconds"] == moving.job(1)["ran_seconds"] > 0  # it stands still, too
+    (shared,) = call(f"{moving.world.state}/queue/socket", "GET", "/v1/reasons").json["reasons"]
+    assert (shared["sentence"], shared["jobs"]) == (told["reason"]["sentence"], [1])
     card, (gpu,) = json.loads(dibs("gpus", "--json").stdout)[0], moving.world.client().gpus()["gpus"]
     assert (card["state"], gpu["state"], card["holders"], gpu["holders"]) == ("free", "free", [], [])
     assert card["suspended"][0]["job"] == gpu["suspended"][0]["job"] == "1 (train)"

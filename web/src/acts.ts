@@ -3,10 +3,11 @@ import { ask, get, post } from "./api/client";
 import type { components } from "./api/schema";
 import type { JobPage, State } from "./api/types";
 import { confirm } from "./parts/Confirm";
+import { tellOfRefusals } from "./state/suspending";
 import { say, sayError } from "./state/toasts";
 import { count } from "./words";
 
-export type Act = "kill" | "retry" | "hold" | "release" | "priority";
+export type Act = "kill" | "retry" | "hold" | "release" | "suspend" | "resume" | "priority";
 
 /** Jobs by number, or all that match. */
 export type Chosen = number[] | components["schemas"]["ActFilter"];
@@ -22,13 +23,19 @@ const DONE: Record<Act, string> = {
   retry: "queued again",
   hold: "held",
   release: "released",
+  suspend: "suspended",
+  resume: "resumed",
   priority: "moved to another priority",
 };
+/** Of what is only begun. */
+const BEGUN: Partial<Record<Act, string>> = { suspend: "will be suspended in a moment", resume: "will go on as soon as there is room" };
 const ASKED: Record<Act, [title: string, does: string]> = {
   kill: ["Kill", "Kill"],
   retry: ["Run", "Run"],
   hold: ["Hold", "Hold"],
   release: ["Release", "Release"],
+  suspend: ["Suspend", "Suspend"],
+  resume: ["Resume", "Resume"],
   priority: ["Set the priority of", "Set it for"],
 };
 const AT_ONCE = 500; // numbers in one address
@@ -50,6 +57,11 @@ export async function retry(ids: number[]): Promise<boolean> {
   return (await confirm(`Retry ${count(ids.length, "job")}?`, `${has}: only the rest is tried again.`, does)) && act("retry", others);
 }
 
+/** Suspend all that runs, or let all that is suspended go on; of one project or of the whole queue. */
+export function actOnAll(action: "suspend" | "resume", project = ""): Promise<boolean> {
+  return act(action, { state: [action === "suspend" ? "running" : "suspended"], ...(project && { project }) });
+}
+
 /** Do it to these jobs, after asking where it ends something or is done to all that match. Returns whether it was done. */
 export async function act(action: Act, jobs: Chosen, priority?: number): Promise<boolean> {
   if (Array.isArray(jobs) && !jobs.length) return false;
@@ -57,7 +69,9 @@ export async function act(action: Act, jobs: Chosen, priority?: number): Promise
   const body = { action, ...which, ...(priority !== undefined && { priority }) };
   try {
     if (!(await agrees(action, body))) return false;
-    sayChanged(DONE[action], await post<Changed>("v1/jobs/act", body));
+    const found = await post<Changed>("v1/jobs/act", body);
+    sayChanged(BEGUN[action] ?? DONE[action], found);
+    if (action === "suspend") tellOfRefusals(found.changed);
     return true;
   } catch (error) {
     sayError(error);

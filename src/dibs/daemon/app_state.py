@@ -149,6 +149,8 @@ class AppState:
         remark = self.remote.seen_reason(row.job) if is_away else ""
         report = self.progress.of(row) if row.job.state.has_begun else None
         one = self.engine.state.open.get((row.job.id, row.job.attempts))
+        now = self.engine.clock()
+        still = None if one is None else one.seconds_still(now)
         return job_object(
             row,
             self.user,
@@ -157,7 +159,8 @@ class AppState:
             remark,
             report,
             None if one is None else one.suspension,
-            None if one is None else one.seconds_still(self.engine.clock()),
+            still,
+            None if still is None or row.started_at is None else max(0.0, now - row.started_at - still),
             hide_secrets=hide_secrets,
         )
 

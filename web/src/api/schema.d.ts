@@ -613,10 +613,10 @@ export interface paths {
         };
         /**
          * Reasons
-         * @description Why jobs wait, each reason once with the numbers of its jobs.
+         * @description Why jobs wait or stand still, each reason once with the numbers of its jobs.
          *
          *     A job that waits for its turn has the reason of the first of its kind. Of the queued jobs those are
-         *     included that start first, of the submitted and the held ones those that were added last.
+         *     included that start first, of the submitted, the held and the suspended ones those that were added last.
          */
         get: operations["reasons_v1_reasons_get"];
         put?: never;
@@ -1717,6 +1717,8 @@ export interface components {
              * Format: date-time
              */
             queued_at: string;
+            /** Ran Seconds */
+            ran_seconds: number | null;
             /** Remark */
             remark: string;
             /** Restartable */
@@ -2938,6 +2940,8 @@ export interface components {
              * Format: date-time
              */
             queued_at: string;
+            /** Ran Seconds */
+            ran_seconds: number | null;
             reason: components["schemas"]["ReasonObject"] | null;
             /** Remark */
             remark: string;

@@ -1,10 +1,11 @@
 import type { Job } from "../api/types";
+import { ranSeconds } from "../elapsed";
 import { now } from "../state/clock";
 import { duration } from "../words";
 
-type Running = Pick<Job, "state" | "progress" | "ends_at" | "started_at" | "time_limit_seconds">;
+type Running = Pick<Job, "state" | "progress" | "ends_at" | "started_at" | "time_limit_seconds" | "seconds" | "suspended_seconds" | "ran_seconds">;
 
-/** How far a running job is: by its own progress, or against its time limit. Where neither is known there is no bar. */
+/** How far a running or suspended job is: by its own progress, or against its time limit. Where neither is known there is no bar. */
 export function RunBar({ job }: { job: Running }) {
   const found = partOf(job, now.value);
   if (!found) return null;
@@ -24,10 +25,11 @@ export function progressWords(job: Pick<Job, "progress" | "ends_at">, at: number
 }
 
 function partOf(job: Running, at: number): { part: number; says: string; isLimit: boolean } | null {
-  if (job.state !== "running" || !job.started_at) return null;
+  if (job.state !== "running" && job.state !== "suspended") return null;
   if (job.progress !== null) return { part: job.progress, says: progressWords(job, at), isLimit: false };
   if (!job.time_limit_seconds) return null;
-  const seconds = Math.max(0, (at - Date.parse(job.started_at)) / 1000);
+  const seconds = ranSeconds(job, at);
+  if (seconds === null) return null;
   const part = Math.min(1, seconds / job.time_limit_seconds);
   return { part, says: `${duration(seconds)} of at most ${duration(job.time_limit_seconds)}`, isLimit: true };
 }

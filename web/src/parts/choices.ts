@@ -1,5 +1,5 @@
 // What the palette offers: views, keys of this view, acts on the chosen jobs, and jobs by number or name.
-import { act, retry, type Act } from "../acts";
+import { act, actOnAll, retry, type Act } from "../acts";
 import { ApiError, get } from "../api/client";
 import type { Job, JobPage } from "../api/types";
 import { keyGroups, type Key } from "../keys";
@@ -22,6 +22,8 @@ const SHOWN = 8; // jobs
 const ACTS: [Act, string][] = [
   ["hold", "Hold"],
   ["release", "Release"],
+  ["suspend", "Suspend"],
+  ["resume", "Resume"],
   ["retry", "Retry"],
   ["kill", "Kill"],
 ];
@@ -29,7 +31,9 @@ const ACTS: [Act, string][] = [
 /** All but the jobs. What is harmless stands first: Enter in an empty field must not change a job. */
 export function actions(): Choice[] {
   const { everywhere, here } = keyGroups();
-  return [...everywhere.map(keyed), ...acts(), ...here.map(keyed), { key: "theme", label: "Change the theme", hint: "", run: nextTheme }];
+  const keys = here.filter((one) => !one.isAct);
+  const theme = { key: "theme", label: "Change the theme", hint: "", run: nextTheme };
+  return [...everywhere.map(keyed), ...acts(), ...keys.map(keyed), ...actsOnAll(), theme];
 }
 
 function keyed({ keys, does, run }: Key): Choice {
@@ -79,4 +83,12 @@ function acts(): Choice[] {
     isDanger: action === "kill",
     run: () => void run(action).catch(sayError),
   }));
+}
+
+function actsOnAll(): Choice[] {
+  if (isReadOnly.value) return [];
+  return [
+    { key: "suspend all", label: "Suspend all jobs that run", hint: "", run: () => void actOnAll("suspend") },
+    { key: "resume all", label: "Resume all jobs that are suspended", hint: "", run: () => void actOnAll("resume") },
+  ];
 }

@@ -1,7 +1,8 @@
 import { useEffect, useRef } from "preact/hooks";
 import { get } from "../api/client";
 import type { WholeJob } from "../api/types";
-import { addKeys } from "../keys";
+import { act } from "../acts";
+import { addKeys, type Key } from "../keys";
 import { refine, route, to } from "../router";
 import { useLive } from "../state/useLive";
 import { useTitle } from "../state/useTitle";
@@ -49,9 +50,14 @@ export default function Job() {
       const next = Math.min(newest, Math.max(1, attempt + step));
       if (newest > 1) refine({ attempt: String(next), line: undefined });
     };
+    const suspending: Key[] = [
+      { keys: "S", does: "suspend the job", isAct: true, run: () => void act("suspend", [id]) },
+      { keys: "R", does: "resume the job", isAct: true, run: () => void act("resume", [id]) },
+    ];
     return addKeys([
       { keys: "j", does: "next attempt", run: () => move(1) },
       { keys: "k", does: "previous attempt", run: () => move(-1) },
+      ...(isReadOnly.value ? [] : suspending),
     ]);
   }, [attempt, newest]);
 

@@ -20,7 +20,7 @@ const LISTED_DENSELY = 40;
 
 const isAboutJobs = (event: Event) => event.kind.startsWith("job");
 const endsJobs = (event: Event) => /^job\.(ended|queued)|^jobs\.removed/.test(event.kind);
-const changesCards = (event: Event) => /^job\.(started|ended)|^gpu|^pool/.test(event.kind);
+const changesCards = (event: Event) => /^job\.(started|suspended|resumed|ended)|^gpu|^pool/.test(event.kind);
 const pauses = (event: Event) => /^(queue|project)\./.test(event.kind);
 
 /** What the machine does at this moment. */
@@ -61,6 +61,17 @@ export function Now() {
     running: (
       <JobLines title="Running" total={many("running")} page={running.data.value} filter="running" empty="Nothing runs." isDense={isDense} />
     ),
+    suspended: many("suspended") > 0 && (
+      <JobLines
+        title="Suspended"
+        total={many("suspended")}
+        page={waiting.data.value && { jobs: waiting.data.value.suspended }}
+        filter="suspended"
+        empty=""
+        isDense={isDense}
+        why={waiting.data.value?.whySuspended}
+      />
+    ),
     waiting: (
       <JobLines
         title="Waiting"
@@ -100,6 +111,7 @@ export function Now() {
         </div>
         <div class="now-jobs">
           {lists.running}
+          {lists.suspended}
           {lists.waiting}
         </div>
       </div>
@@ -112,6 +124,7 @@ export function Now() {
       <Nodes />
       <div class="now-lists">
         {lists.running}
+        {lists.suspended}
         {lists.waiting}
         {lists.failed}
       </div>

@@ -25,7 +25,7 @@ const MOST = 10_000; // bars in one answer
 const EVERY = 20_000; // milliseconds; what others do to a card makes no event
 const PAUSE = 250; // milliseconds after the last gesture
 
-const changesBars = (event: Event) => /^job\.(started|ended|removed)|^jobs\.removed/.test(event.kind);
+const changesBars = (event: Event) => /^job\.(started|suspended|resumed|ended|removed)|^jobs\.removed/.test(event.kind);
 
 /** Who had which GPU when. */
 export default function Timeline() {
@@ -81,6 +81,12 @@ export default function Timeline() {
             {colour.word}
           </li>
         ))}
+        {items?.some((item) => item.suspended.length) && (
+          <li>
+            <span class="timeline-key timeline-stripes" />
+            suspended
+          </li>
+        )}
         {Object.values(USES).map((colour) => (
           <li key={colour.word}>
             <span class="timeline-key timeline-ground" style={{ background: `var(${colour.variable})` }} />

@@ -45,7 +45,7 @@ from dibs.store.listing import METRIC, ORDERS, SORTED_BY, Filter, Listing
 
 MOST_WAITED = 10_000  # jobs in one call of `wait`
 _PAGE = 500
-_WAITING = (State.QUEUED, State.SUBMITTED, State.HELD)
+_EXPLAINED = (State.QUEUED, State.SUBMITTED, State.HELD, State.SUSPENDED)
 _SECRET = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)  # in the name of a variable
 
 _AT_ONCE = 20  # jobs that are explained, each for a millisecond, before the loop does other things
@@ -313,10 +313,10 @@ def jobs_routes(app: AppState) -> APIRouter:
     async def reasons(
         limit: Annotated[int, Query(ge=1, le=MOST_JOBS, description="of each of the states")] = 100,
     ) -> Response:
-        """Why jobs wait, each reason once with the numbers of its jobs.
+        """Why jobs wait or stand still, each reason once with the numbers of its jobs.
 
         A job that waits for its turn has the reason of the first of its kind. Of the queued jobs those are
-        included that start first, of the submitted and the held ones those that were added last.
+        included that start first, of the submitted, the held and the suspended ones those that were added last.
         """
         counts = listing.counts()
         return JsonResponse(
@@ -324,7 +324,7 @@ def jobs_routes(app: AppState) -> APIRouter:
                 "reasons": [
                     {**(reason_object(one.reason) or {}), "jobs": one.jobs} for one in app.queue.reasons(limit)
                 ],
-                "is_partial": any(counts.get(state, 0) > limit for state in _WAITING),
+                "is_partial": any(counts.get(state, 0) > limit for state in _EXPLAINED),
             }
         )
 

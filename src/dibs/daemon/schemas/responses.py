@@ -134,6 +134,7 @@ class JobObject(_Asked):
     remark: str  # of what runs at another system: why it makes no progress; empty: it does
     suspension: SuspensionObject | None  # the last one of its open attempt
     suspended_seconds: float | None  # for which its open attempt has stood still; null: none is open
+    ran_seconds: float | None  # for which it has run beside that; null: none is open
     orphans: list[int] | None  # pids of what still runs although its supervisor was killed; null: it was not
     command: str
     words: list[str]
@@ -373,6 +374,7 @@ def job_object(
     report: JobReport | None = None,
     suspension: Suspension | None = None,
     suspended_seconds: float | None = None,
+    ran_seconds: float | None = None,
     *,
     hide_secrets: bool,
 ) -> dict[str, Any]:
@@ -386,6 +388,7 @@ def job_object(
         "is_ending": job.is_stopping and (job.state.has_begun or job.state is State.SUBMITTED),
         "suspension": None if suspension is None else suspension_object(suspension),
         "suspended_seconds": None if suspended_seconds is None else round(suspended_seconds, 3),
+        "ran_seconds": None if ran_seconds is None else round(ran_seconds, 3),
         "orphans": None if orphans is None else list(orphans),
         "remark": remark,
         **wishes_object(job.request, hide_secrets=hide_secrets),

@@ -4,6 +4,7 @@ import heapq
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import chain, islice, takewhile
 
 from dibs.backends.local import Leftovers
@@ -20,7 +21,7 @@ from dibs.policy.fitting import may_meet
 from dibs.policy.forecast import MOST_JOBS, Line, Prospect, forecast, starting_order
 from dibs.policy.preemption import time_to_move
 from dibs.policy.schedule import fair_order, longest, schedule, waits_for_turn
-from dibs.policy.snapshot import Snapshot
+from dibs.policy.snapshot import Plan, Snapshot
 from dibs.store.listing import Filter
 
 _PORTION = 64  # jobs of a class that are read at once
@@ -41,7 +42,7 @@ class WaitExplanation:
 
 @dataclass(frozen=True, slots=True)
 class SharedReason:
-    """A reason, and the jobs that wait for it, in the order in which they will start."""
+    """A reason, and the jobs that it is true of, in the order in which they will start."""
 
     reason: Reason
     jobs: list[JobId]
@@ -113,7 +114,7 @@ class Explain:
             return WaitExplanation(_orphaned(job, left))
         if job.state is State.RUNNING and (overbooked := self._overbooked(job)):
             return WaitExplanation(Reason("overbooked", "; ".join(overbooked)))
-        if (suspended := self._suspended(job)) is not None:
+        if (suspended := self._suspended(job, self._plan)) is not None:
             return suspended
         if job.state is not State.QUEUED:
             return WaitExplanation()
@@ -161,7 +162,7 @@ class Explain:
         return found
 
     def reasons(self, most: int) -> list[SharedReason]:
-        """Why jobs wait, each reason once: of the first queued, submitted and held ones, so many of each.
+        """Why jobs wait or stand still, each reason once: of each such state so many jobs.
 
         A job that waits for its turn has the reason of the first of its kind.
         """
@@ -182,6 +183,10 @@ class Explain:
                 add(job, self._engine.remote.waiting(job)[0])
         for job in self._newest(State.HELD, most):
             add(job, _is_held(job))
+        plan = cache(self._plan)
+        for job in self._newest(State.SUSPENDED, most):
+            if (found := self._suspended(job, plan)) is not None and found.reason is not None:
+                add(job, found.reason)
         return list(groups.values())
 
     def starting_order(self) -> Sequence[JobId]:
@@ -233,7 +238,11 @@ class Explain:
             return Reason("backend", f"is handed to {request.on}, which decides when it starts")
         return None
 
-    def _suspended(self, job: Job) -> WaitExplanation | None:
+    def _plan(self) -> Plan:
+        """What would start now."""
+        return schedule(self._engine.snapshot(self._clock()))
+
+    def _suspended(self, job: Job, plan: Callable[[], Plan]) -> WaitExplanation | None:
         """Why a job stands still, or is about to; or why it runs on though it was to be suspended."""
         one = self._engine.state.open.get((job.id, job.attempts))
         if one is None or (suspension := one.suspension) is None:
@@ -260,7 +269,7 @@ class Explain:
         why = f"is suspended {suspension.why} since {since}{_where(suspension, bool(one.attempt.claims))}"
         if not suspension.resumes:
             return WaitExplanation(Reason("suspended", f"{why}; `dibs resume {job.reference}` lets it go on"))
-        waits = schedule(self._engine.snapshot(now)).reasons.get(job.id)
+        waits = plan().reasons.get(job.id)
         if suspension.why_not and suspension.frees_cards:
             why = f"{why}; it was not resumed at the last try: {suspension.why_not}"
         return WaitExplanation(Reason("suspended", f"{why}; {waits.sentence if waits else 'is about to go on'}"))

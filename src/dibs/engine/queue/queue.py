@@ -327,7 +327,7 @@ class Queue:
         return self._explain.why_alike(jobs, known)
 
     def reasons(self, most: int) -> list[SharedReason]:
-        """Why jobs wait, each reason once; of the queued, submitted and held ones the first so many."""
+        """Why jobs wait or stand still, each reason once; of those in each such state the first so many."""
         return self._explain.reasons(most)
 
     def starting_order(self) -> Sequence[JobId]:

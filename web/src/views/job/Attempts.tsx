@@ -1,9 +1,10 @@
 import type { Attempt, WholeJob } from "../../api/types";
+import { attemptSeconds, suspendedIn } from "../../elapsed";
 import { place } from "../../places";
 import { to } from "../../router";
 import { now } from "../../state/clock";
 import { clock, duration, size } from "../../words";
-import { ending, isSubmitted, secondsSoFar } from "./story";
+import { ending, isSubmitted } from "./story";
 
 const SHOWN = 50; // the last ones; a job that may be tried a thousand times is tried a thousand times
 
@@ -55,7 +56,7 @@ function Row({ job, one, isShown }: { job: number; one: Attempt; isShown: boolea
       </td>
       <td>{place(one) || "–"}</td>
       <td>{isSubmitted(one) ? "–" : clock(one.started_at)}</td>
-      <td>{isSubmitted(one) ? "–" : duration(secondsSoFar(one, now.value))}</td>
+      <td>{isSubmitted(one) ? "–" : duration(attemptSeconds(one, now.value))}</td>
       <td class="attempt-end">{how(one)}</td>
       <td>{one.pid ?? "–"}</td>
       <td>{one.cpu_seconds === null ? "–" : duration(one.cpu_seconds)}</td>
@@ -66,7 +67,7 @@ function Row({ job, one, isShown }: { job: number; one: Attempt; isShown: boolea
 
 /** `succeeded`, `exit 1`, `SIGKILL: it was killed`. */
 function how(one: Attempt): string {
-  if (one.ended_at === null) return isSubmitted(one) ? "waits" : "runs";
+  if (one.ended_at === null) return isSubmitted(one) ? "waits" : suspendedIn(one).some(({ end }) => end === Infinity) ? "suspended" : "runs";
   if (!one.cause) return "succeeded";
   const word = ending(one) || one.cause;
   return one.message ? `${word}: ${one.message}` : word;

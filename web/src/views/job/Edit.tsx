@@ -43,13 +43,11 @@ export function Edit({ job, onClose, refresh }: Props) {
   return (
     <Dialog title={`Edit job ${job.id}`} onClose={onClose}>
       <form class="dialog-form" ref={form} onSubmit={(event) => void submit(event)}>
-        {FIELDS.map(({ name, label, hint, isLong, text }) => {
+        {FIELDS.map(({ name, label, hint, isLong, choices, text }) => {
           const problem = problems[name];
           const attributes = {
             id: `edit-${name}`,
             name,
-            spellcheck: false,
-            defaultValue: text(before),
             "aria-invalid": problem !== undefined,
             "aria-describedby": `edit-${name}-note`,
             onInput: () => setProblems(({ [name]: _, ...others }) => others),
@@ -57,7 +55,19 @@ export function Edit({ job, onClose, refresh }: Props) {
           return (
             <div key={name} class={isLong ? "field dialog-wide" : "field"}>
               <label for={`edit-${name}`}>{label}</label>
-              {isLong ? <textarea {...attributes} class="mono" rows={3} /> : <input {...attributes} autocomplete="off" />}
+              {choices ? (
+                <select {...attributes}>
+                  {choices.map(([value, words]) => (
+                    <option key={value} value={value} selected={value === text(before)}>
+                      {words}
+                    </option>
+                  ))}
+                </select>
+              ) : isLong ? (
+                <textarea {...attributes} class="mono" spellcheck={false} rows={3} defaultValue={text(before)} />
+              ) : (
+                <input {...attributes} spellcheck={false} autocomplete="off" defaultValue={text(before)} />
+              )}
               <p id={`edit-${name}-note`} class={problem ? "error field-note" : "faint field-note"}>
                 {problem ?? hint}
               </p>

@@ -1,15 +1,17 @@
 import type { ComponentChildren } from "preact";
-import type { WholeJob } from "../../api/types";
+import type { Attempt, WholeJob } from "../../api/types";
+import { suspendedIn, sum } from "../../elapsed";
 import { systemName } from "../../places";
 import { to } from "../../router";
 import { now } from "../../state/clock";
-import { ago, clock } from "../../words";
+import { ago, clock, duration } from "../../words";
 import { isOver } from "./story";
 import { wishes } from "./wishes";
 
 /** Where it runs and what it wishes that is not the usual. */
 export function Facts({ job }: { job: WholeJob }) {
   const last = job.attempts_list.at(-1);
+  const suspended = last && suspensions(last);
   const pid = !isOver(job.state) && last?.pid;
   return (
     <section class="panel" aria-label="facts">
@@ -32,6 +34,7 @@ export function Facts({ job }: { job: WholeJob }) {
         <Moment word="queued" at={job.queued_at} />
         <Moment word="started" at={job.started_at} />
         <Moment word="ended" at={job.ended_at} />
+        {suspended && <Fact word="suspended">{suspended}</Fact>}
         {wishes(job).map(([word, text]) => (
           <Fact key={word} word={word}>
             {text}
@@ -60,6 +63,13 @@ export function Facts({ job }: { job: WholeJob }) {
 /** `Slurm, partition gpu, account lab`. */
 function on(job: WholeJob): string {
   return [systemName(job.on), ...Object.entries(job.on_options).map(([name, value]) => `${name} ${value}`)].join(", ");
+}
+
+/** How often it stood still, and for how long: `3 times, 2h 7m in all`. */
+function suspensions(attempt: Attempt): string {
+  const found = suspendedIn(attempt);
+  if (!found.length) return "";
+  return `${found.length === 1 ? "once" : `${found.length} times`}, ${duration(sum(found, now.value) / 1000)} in all`;
 }
 
 function Fact({ word, children }: { word: string; children: ComponentChildren }) {

@@ -1,4 +1,5 @@
 import type { Attempt, WholeJob } from "../../api/types";
+import { attemptSeconds, ranSeconds, suspendedIn } from "../../elapsed";
 import { progressWords } from "../../parts/RunBar";
 import { now } from "../../state/clock";
 import { duration } from "../../words";
@@ -8,7 +9,7 @@ const MOST = 60; // attempts that still can be told apart
 const SHORT = 500; // milliseconds of waiting that are not shown
 
 interface Part {
-  kind: "wait" | "run" | "good" | "bad" | "left";
+  kind: "wait" | "run" | "good" | "bad" | "left" | "still";
   seconds: number;
   says: string;
 }
@@ -43,14 +44,15 @@ function Bar({ parts, says }: { parts: Part[]; says: string }) {
  * would always be full. */
 function againstEnd(job: WholeJob, parts: Part[]): Part[] {
   const last = parts.at(-1)!;
-  if (last.kind !== "run") return [];
+  const ran = ranSeconds(job, now.value);
+  if (ran === null || (last.kind !== "run" && last.kind !== "still")) return [];
   if (job.progress !== null) {
     const done = { ...last, seconds: job.progress };
     return [done, { kind: "left", seconds: 1 - job.progress, says: progressWords(job, now.value) }];
   }
   if (job.time_limit_seconds === null) return [];
-  const seconds = Math.max(0, job.time_limit_seconds - last.seconds);
-  return [last, { kind: "left", seconds, says: `${duration(seconds)} left` }];
+  const seconds = Math.max(0, job.time_limit_seconds - ran);
+  return [{ ...last, seconds: ran }, { kind: "left", seconds, says: `${duration(seconds)} left` }];
 }
 
 function partsOf(job: WholeJob, at: number): Part[] {
@@ -61,7 +63,7 @@ function partsOf(job: WholeJob, at: number): Part[] {
     const ended = one.ended_at ? Date.parse(one.ended_at) : at;
     if (isSubmitted(one)) break; // it waits there as it did here
     if (began > since + SHORT) parts.push(waited((began - since) / 1000));
-    parts.push(ran(one, Math.max(0, ended - began) / 1000, job.time_limit_seconds));
+    parts.push(...courseOf(one, at, job.time_limit_seconds));
     since = ended;
   }
   const last = job.attempts_list.at(-1);
@@ -74,11 +76,26 @@ function waited(seconds: number, word = "waited"): Part {
   return { kind: "wait", seconds, says: `${word} ${duration(seconds)}` };
 }
 
-function ran(one: Attempt, seconds: number, limit: number | null): Part {
-  if (!one.ended_at) {
-    const of = limit === null ? "" : ` of ${duration(limit)}`;
-    return { kind: "run", seconds, says: `runs for ${duration(seconds)}${of}` };
+/** An attempt: as one part, or as several between which it was suspended. */
+function courseOf(one: Attempt, at: number, limit: number | null): Part[] {
+  const kind = one.ended_at ? (one.cause ? "bad" : "good") : "run";
+  const until = one.ended_at ? Date.parse(one.ended_at) : at;
+  const found: Part[] = [];
+  let since = Date.parse(one.started_at);
+  for (const { begin, end } of suspendedIn(one)) {
+    const [ran, still] = [Math.max(0, begin - since) / 1000, Math.max(0, Math.min(end, until) - begin) / 1000];
+    found.push({ kind, seconds: ran, says: `ran ${duration(ran)}` });
+    found.push({ kind: "still", seconds: still, says: `${end === Infinity ? "suspended for" : "suspended"} ${duration(still)}` });
+    since = end;
   }
-  const how = one.cause ? `ran ${duration(seconds)} (${ending(one) || one.cause})` : `ran ${duration(seconds)}`;
-  return { kind: one.cause ? "bad" : "good", seconds, says: how };
+  if (since === Infinity) return found;
+  const seconds = Math.max(0, until - since) / 1000;
+  return [...found, { kind, seconds, says: lastOf(one, seconds, found.length ? attemptSeconds(one, at) : null, limit) }];
+}
+
+/** `runs for 3m of 1h`, `ran 3m (exit 1)`; `all` is how long it ran beside its suspensions, null where there was none. */
+function lastOf(one: Attempt, seconds: number, all: number | null, limit: number | null): string {
+  if (one.ended_at) return `ran ${duration(seconds)}${one.cause ? ` (${ending(one) || one.cause})` : ""}`;
+  const of = limit === null ? "" : all === null ? ` of ${duration(limit)}` : `, ${duration(all)} of ${duration(limit)} in all`;
+  return `runs for ${duration(seconds)}${of}`;
 }

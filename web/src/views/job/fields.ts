@@ -1,6 +1,7 @@
 // The fields of the form that changes a job before it starts, and what their text means.
 import type { Job } from "../../api/types";
 import type { NewJob } from "../../state/draft";
+import { PREEMPTIBLE } from "../submit/preemptible";
 import { readCount, readDuration, readShare, readSize, readWords, Unreadable, writeDuration, writeSize } from "../submit/units";
 
 export interface Field {
@@ -8,6 +9,7 @@ export interface Field {
   label: string;
   hint: string;
   isLong?: boolean; // a command has several lines
+  choices?: [text: string, words: string][]; // there is no other text
   text: (job: Job) => string;
   read: (text: string) => NewJob; // never of an empty text
   none: NewJob | null; // what an empty text means; null: it must not be empty
@@ -101,6 +103,27 @@ export const FIELDS: Field[] = [
     text: (job) => String(job.retries),
     read: (text) => ({ retries: readCount(text, 0, MOST) }),
     none: { retries: 0 },
+  },
+  {
+    name: "urgent",
+    label: "If no GPU is free",
+    hint: "",
+    choices: [
+      ["", "it waits"],
+      ["yes", "preemptible jobs are suspended"],
+    ],
+    text: (job) => (job.urgent ? "yes" : ""),
+    read: () => ({ urgent: true }),
+    none: { urgent: false },
+  },
+  {
+    name: "preemptible",
+    label: PREEMPTIBLE.label,
+    hint: "",
+    choices: PREEMPTIBLE.choices,
+    text: (job) => (job.preemptible === null ? "" : job.preemptible ? "yes" : "no"),
+    read: (text) => ({ preemptible: text === "yes" }),
+    none: { preemptible: null },
   },
 ];
 

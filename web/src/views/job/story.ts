@@ -1,5 +1,6 @@
 // How it stands with a job, in one sentence; the words are those of `dibs info`.
-import type { Attempt, Job, State, WholeJob } from "../../api/types";
+import type { Attempt, State, WholeJob } from "../../api/types";
+import { ranSeconds } from "../../elapsed";
 import { placeInWords, systemName } from "../../places";
 import { clock, duration } from "../../words";
 
@@ -55,10 +56,12 @@ export function ending(one: Pick<Attempt, "cause" | "signal" | "exit_code">): st
 export function story(job: WholeJob, now: number): string {
   if (job.state === "submitted") return waitsElsewhere(job);
   if (isWaiting(job.state)) return job.why_held || (job.reason?.sentence ?? "");
+  const remark = job.reason?.sentence ?? "";
+  if (job.state === "suspended") return remark || "Is suspended";
   if (!isOver(job.state)) {
     const where = placeInWords(job);
     const on = where ? ` on ${where}` : " without a GPU";
-    return `Runs${on} for ${duration(secondsSoFar(job, now))}`;
+    return `Runs${on} for ${duration(ranSeconds(job, now))}${remark && `; ${remark}`}`;
   }
   const how = job.state === "failed" || job.state === "cancelled" ? ending(job) : "";
   const took = job.seconds === null ? "" : ` after ${duration(job.seconds)}`;
@@ -77,10 +80,4 @@ function waitsElsewhere(job: WholeJob): string {
 /** Another system may tell when it means to start a job. */
 export function withStart(sentence: string, at: string | null | undefined): string {
   return at ? `${sentence}; it may start at about ${clock(at)}` : sentence;
-}
-
-export function secondsSoFar(job: Pick<Job, "seconds" | "started_at" | "ended_at">, now: number): number | null {
-  if (job.seconds !== null) return job.seconds;
-  if (!job.started_at) return null;
-  return Math.max(0, ((job.ended_at ? Date.parse(job.ended_at) : now) - Date.parse(job.started_at)) / 1000);
 }

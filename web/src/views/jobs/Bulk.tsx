@@ -61,6 +61,8 @@ export function Bulk({ asked, pages, isInTurn }: Props) {
             </button>
             {button("Hold", "hold")}
             {button("Release", "release")}
+            {button("Suspend", "suspend")}
+            {button("Resume", "resume")}
             <form noValidate onSubmit={prioritise}>
               <label>
                 Priority{" "}

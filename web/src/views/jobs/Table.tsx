@@ -1,6 +1,7 @@
 import type { RefObject } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Job } from "../../api/types";
+import { act } from "../../acts";
 import { addKeys, type Key } from "../../keys";
 import { go } from "../../router";
 import { isReadOnly } from "../../state/session";
@@ -13,7 +14,7 @@ import { NUMBER, type Column } from "./columns";
 import { Head } from "./Head";
 import type { JobPages } from "./pages";
 import { Row } from "./Row";
-import { choose, isChosen, toggle } from "./selection";
+import { choose, chosen, isChosen, toggle } from "./selection";
 
 interface Props {
   name: string; // of what is asked for
@@ -114,6 +115,14 @@ export function Table({ name, pages, columns, isCompact, order, sort, isInTurn, 
       { keys: "T", does: "move the job to the top", run: () => void move("top") },
       { keys: "B", does: "move the job to the bottom", run: () => void move("bottom") },
     ];
+    const suspending = (action: "suspend" | "resume") => {
+      const meant = chosen.value.size ? [...chosen.value] : [job()?.id].filter((id) => id !== undefined);
+      void act(action, meant);
+    };
+    const acts: Key[] = [
+      { keys: "S", does: "suspend the chosen jobs, or this one", run: () => suspending("suspend") },
+      { keys: "R", does: "resume the chosen jobs, or this one", run: () => suspending("resume") },
+    ];
     return addKeys([
       { keys: "j", does: "next job", run: () => step(1) },
       { keys: "k", does: "previous job", run: () => step(-1) },
@@ -121,6 +130,7 @@ export function Table({ name, pages, columns, isCompact, order, sort, isInTurn, 
       { keys: "x", does: "choose the job", run: () => pickCurrent(false) },
       { keys: "X", does: "choose all from the last chosen one to this", run: () => pickCurrent(true) },
       { keys: "/", does: "search", run: () => search.current?.focus() },
+      ...(isReadOnly.value ? [] : acts),
       ...(isMovable ? moves : []),
     ]);
   }, []);

@@ -1,6 +1,7 @@
 // What the table can show of a job. The address has the columns by their keys; the CSV has them by the keys of the API.
 import type { ComponentChildren } from "preact";
 import type { Job } from "../../api/types";
+import { ranSeconds } from "../../elapsed";
 import { RunBar } from "../../parts/RunBar";
 import { StateBadge } from "../../parts/StateBadge";
 import { place, placeInWords } from "../../places";
@@ -155,9 +156,5 @@ function why(job: Job): string {
 }
 
 function took(job: Job): string {
-  if (job.seconds !== null) return duration(job.seconds);
-  if (job.started_at && !job.ended_at && job.state !== "queued") {
-    return duration((now.value - Date.parse(job.started_at)) / 1000);
-  }
-  return "";
+  return duration(ranSeconds(job, now.value));
 }

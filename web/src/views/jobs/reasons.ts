@@ -1,4 +1,4 @@
-// Why the jobs in the table wait: of those that start first, as the daemon tells it in one answer.
+// Why the jobs in the table wait or stand still: of those that start first, as the daemon tells it in one answer.
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { get } from "../../api/client";
@@ -27,6 +27,6 @@ export function useReasons(isShown: boolean): void {
 }
 
 export function reasonOf(job: Job): string {
-  const isWaiting = job.state === "queued" || job.state === "submitted";
-  return isWaiting ? (sentences.value.get(job.id) ?? "") : "";
+  const isExplained = job.state === "queued" || job.state === "submitted" || job.state === "suspended";
+  return isExplained ? (sentences.value.get(job.id) ?? "") : "";
 }

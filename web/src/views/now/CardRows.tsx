@@ -6,6 +6,7 @@ import { cardName, load, memory } from "./cards";
 import { Drain } from "./Drain";
 import type { Past } from "./GpuTile";
 import { Parts } from "./Parts";
+import { Suspended } from "./Suspended";
 
 const HOT = 85; // °C
 const USUAL = ["free", "held"]; // what the parts say better
@@ -81,6 +82,7 @@ function CardRow({ gpu, past, refresh }: { gpu: Gpu; past: Past | undefined; ref
               {gpu.why || (gpu.slots ? gpu.state : "not in the pool")}
             </span>
           )}
+          <Suspended gpu={gpu} />
         </div>
       </td>
       {!isReadOnly.value && <td class="card-act">{gpu.slots > 0 && <Drain gpu={gpu} refresh={refresh} isQuiet />}</td>}

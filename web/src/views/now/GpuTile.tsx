@@ -7,6 +7,7 @@ import { duration, size } from "../../words";
 import { cardName, load, memory } from "./cards";
 import { Drain } from "./Drain";
 import { Parts } from "./Parts";
+import { Suspended } from "./Suspended";
 
 const MOST_LINES = 3; // holders; more would stretch the tile, and with it its row
 
@@ -54,6 +55,7 @@ export function GpuTile({ gpu, past, refresh }: Props) {
         </p>
       )}
       {gpu.holders.length + strangers.length > MOST_LINES ? <Parts gpu={gpu} /> : <Holders gpu={gpu} strangers={strangers} />}
+      <Suspended gpu={gpu} />
       {!isReadOnly.value && gpu.slots > 0 && <Drain gpu={gpu} refresh={refresh} />}
     </article>
   );

@@ -1,5 +1,6 @@
 import { Fragment } from "preact";
 import type { Job, JobPage, Reasons } from "../../api/types";
+import { ranSeconds } from "../../elapsed";
 import { progressWords, RunBar } from "../../parts/RunBar";
 import { StateBadge } from "../../parts/StateBadge";
 import { placeInWords } from "../../places";
@@ -75,9 +76,10 @@ export function JobLines({ title, total, page, filter, empty, isDense, why }: Pr
 
 function when(job: Job, isDense: boolean): string {
   if (job.ended_at) return ago(job.ended_at, now.value);
-  if (job.started_at && job.state !== "queued") {
+  const seconds = ranSeconds(job, now.value);
+  if (seconds !== null) {
     const where = isDense ? "" : placeInWords(job); // the rows of the cards tell it
-    const took = duration((now.value - Date.parse(job.started_at)) / 1000);
+    const took = duration(seconds);
     const progress = progressWords(job, now.value);
     if (isDense) return progress || took; // the name must have room
     return [where, took, progress].filter(Boolean).join(" · ");

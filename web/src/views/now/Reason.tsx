@@ -1,6 +1,7 @@
 import { signal } from "@preact/signals";
 import type { SharedReason } from "../../api/types";
 import { count } from "../../words";
+import { Sentence } from "../job/Sentence";
 import { withStart } from "../job/story";
 
 const unfolded = signal<ReadonlySet<string>>(new Set()); // by their sentences: the jobs below them come and go
@@ -17,7 +18,7 @@ export function Reason({ reason, isPartial }: { reason: SharedReason; isPartial:
   return (
     <button class="job-note reason" aria-expanded={isOpen} title={isOpen ? undefined : sentence} onClick={toggle}>
       {reason.jobs.length > 1 && <b>{isPartial ? `${reason.jobs.length} jobs or more` : count(reason.jobs.length, "job")}: </b>}
-      {sentence}
+      <Sentence text={sentence} />
     </button>
   );
 }

@@ -1,4 +1,4 @@
-// What waits, and why: the first jobs of each state, and each reason once with the numbers of its jobs.
+// What waits or is suspended, and why: the first jobs of each state, and each reason once with the numbers of its jobs.
 import { get } from "../../api/client";
 import type { Counts, Job, JobPage, Reasons, SharedReason } from "../../api/types";
 import { useLive } from "../../state/useLive";
@@ -6,9 +6,12 @@ import { useLive } from "../../state/useLive";
 export interface Waiting {
   jobs: Job[]; // those that wait for the same beside each other
   why: Reasons;
+  suspended: Job[];
+  whySuspended: Reasons;
   counts: Counts;
 }
 
+const OF_SUSPENDED = ["suspended", "resuming"];
 const EVERY = 10_000; // milliseconds: a reason also changes without an event
 
 export function useWaiting(most: number) {
@@ -22,14 +25,23 @@ export function useWaiting(most: number) {
 async function read(most: number, signal: AbortSignal): Promise<Waiting> {
   const ask = (state: string, order: string) => get<JobPage>("v1/jobs", { state, order, limit: most }, signal);
   const { jobs: queued, counts } = await ask("queued", "turn");
-  const newest = async (state: "submitted" | "held") => (counts[state] ? (await ask(state, "newest")).jobs : []); // they have no turn
-  const isAny = counts.queued || counts.submitted || counts.held;
-  const [submitted, held, why] = await Promise.all([
+  const newest = async (state: "submitted" | "held" | "suspended") => (counts[state] ? (await ask(state, "newest")).jobs : []); // they have no turn
+  const isAny = counts.queued || counts.submitted || counts.held || counts.suspended;
+  const [submitted, held, suspended, all] = await Promise.all([
     newest("submitted"),
     newest("held"),
+    newest("suspended"),
     isAny ? get<Reasons>("v1/reasons", {}, signal) : { reasons: [], is_partial: false },
   ]);
-  return { jobs: someOfEach([...queued, ...submitted, ...held], why.reasons, most), why, counts };
+  const some = (isMeant: (reason: SharedReason) => boolean) => ({ ...all, reasons: all.reasons.filter(isMeant) });
+  const why = some((reason) => !OF_SUSPENDED.includes(reason.code));
+  return {
+    jobs: someOfEach([...queued, ...submitted, ...held], why.reasons, most),
+    why,
+    suspended,
+    whySuspended: some((reason) => OF_SUSPENDED.includes(reason.code)),
+    counts,
+  };
 }
 
 /** So many jobs, a few of each reason: the first of all must not hide what the others wait for. */

@@ -1,4 +1,5 @@
 import type { Inputs } from "./inputs";
+import { PREEMPTIBLE } from "./preemptible";
 
 /** Wishes that few jobs have. */
 export function More({ inputs, isOpen, isSweep = false }: { inputs: Inputs; isOpen: boolean; isSweep?: boolean }) {
@@ -35,11 +36,7 @@ export function More({ inputs, isOpen, isSweep = false }: { inputs: Inputs; isOp
             ["failure", "when it fails"],
             ["never", "never"],
           ])}
-        {choice("preemptible", "Suspended for urgent jobs", [
-          ["", "as the settings say"],
-          ["yes", "it may be"],
-          ["no", "never"],
-        ])}
+        {choice("preemptible", PREEMPTIBLE.label, PREEMPTIBLE.choices)}
         {text("image", "Container image", "The command runs in a container of it.")}
         {choice("engine", "Container engine", [
           ["", "as the settings say"],

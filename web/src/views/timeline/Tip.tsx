@@ -2,6 +2,7 @@ import type { State } from "../../api/types";
 import { StateBadge } from "../../parts/StateBadge";
 import { placeInWords } from "../../places";
 import { now } from "../../state/clock";
+import { stretchOf, sum } from "../../elapsed";
 import { clock, duration } from "../../words";
 import type { Item } from "./rows";
 
@@ -17,7 +18,11 @@ const WIDTH = 260; // as in timeline.css
 const HEIGHT = 130; // at most, of nearly all
 
 export function Tip({ item, left, top, width, height }: Props) {
-  const end = item.ended_at ? Date.parse(item.ended_at) : now.value;
+  const suspended = sum(
+    item.suspended.map((one) => stretchOf(one.since_at, one.until_at)),
+    now.value,
+  );
+  const ran = sum([stretchOf(item.started_at, item.ended_at)], now.value) - suspended;
   const beside = `${Math.max(0, Math.min(left + 12, width - WIDTH))}px`;
   const isLow = top + HEIGHT > height && top > HEIGHT;
   const place = isLow ? { left: beside, bottom: `${height - top + 10}px` } : { left: beside, top: `${top + 16}px` };
@@ -27,7 +32,8 @@ export function Tip({ item, left, top, width, height }: Props) {
         job {item.job} {item.name}
       </b>
       <span>
-        <StateBadge state={item.state as State} /> {duration((end - Date.parse(item.started_at)) / 1000)}
+        <StateBadge state={item.state as State} /> {duration(ran / 1000)}
+        {suspended > 0 && ` and suspended for ${duration(suspended / 1000)}`}
         {item.cause && ` · ${item.cause}`}
       </span>
       <span class="faint">{[placeInWords(item) || "no GPU", item.project, item.user].filter(Boolean).join(" · ")}</span>

@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { now } from "../../state/clock";
 import { count, duration } from "../../words";
 import { USES } from "./colours";
-import { busyTime, cardTimes, gpuTime, type Row } from "./rows";
+import { busyTime, cardTimes, gpuTime, suspendedTime, type Row } from "./rows";
 import { edges, type Sight } from "./sight";
 
 const SHOWN = 50;
@@ -35,10 +35,12 @@ function Busiest({ rows, sight, isWhole }: Props) {
       row,
       busy: busyTime(row, first, until),
       gpu: gpuTime(row, first, until),
+      suspended: suspendedTime(row, first, until),
       bars: row.bars.filter((bar) => bar.end > first && bar.begin < until),
     }))
     .sort((a, b) => b.busy - a.busy)
     .slice(0, SHOWN);
+  const hasSuspended = busiest.some(({ suspended }) => suspended > 0);
   return (
     <>
       {!isWhole && <p class="faint">Not all of it is loaded: the true use is higher.</p>}
@@ -55,17 +57,19 @@ function Busiest({ rows, sight, isWhole }: Props) {
               <th scope="col">otherwise</th>
               <th scope="col">time</th>
               <th scope="col">GPU time</th>
+              {hasSuspended && <th scope="col">suspended</th>}
               <th scope="col">ran</th>
             </tr>
           </thead>
           <tbody>
-            {busiest.map(({ row, busy, gpu, bars }) => (
+            {busiest.map(({ row, busy, gpu, suspended, bars }) => (
               <tr key={row.key}>
                 <th scope="row">{row.label}</th>
                 <td>{Math.round((100 * busy) / span)} %</td>
                 <td>{otherwise(row, first, until)}</td>
                 <td>{duration(busy / 1000)}</td>
                 <td>{row.isCard ? "" : duration(gpu / 1000)}</td>
+                {hasSuspended && <td>{suspended > 0 && duration(suspended / 1000)}</td>}
                 <td>{count(new Set(bars.map((bar) => bar.item.job)).size, "job")}</td>
               </tr>
             ))}

@@ -9,7 +9,7 @@ export interface Colour {
 }
 
 const STATES: { colour: Colour; states: string[] }[] = [
-  { colour: { word: "running", variable: "--busy" }, states: ["running"] },
+  { colour: { word: "running", variable: "--busy" }, states: ["running", "suspended"] },
   { colour: { word: "succeeded", variable: "--good" }, states: ["succeeded"] },
   { colour: { word: "failed", variable: "--bad" }, states: ["failed", "timed_out", "lost"] },
   { colour: { word: "cancelled", variable: "--faint" }, states: ["cancelled"] },

@@ -1,7 +1,7 @@
 // The picture of the timeline, on a canvas: ten thousand bars are drawn anew in a few milliseconds.
 import { isBad, USES, type Colour } from "./colours";
 import type { Palette } from "./palette";
-import { cardTimes, firstAfter, gpuTime, laneBox, type Bar, type Item, type Row } from "./rows";
+import { cardTimes, firstAfter, gpuTime, laneBox, ranIn, type Bar, type Item, type Row } from "./rows";
 import { ticks } from "./ticks";
 
 export const AXIS = 28; // pixels above the rows
@@ -99,16 +99,49 @@ function paintLane(context: CanvasRenderingContext2D, scene: Scene, palette: Pal
     if (right <= painted && bar !== scene.chosen) continue;
     const gap = right - left > 4 ? 1 : 0;
     const width = Math.max(1.5, right - left - gap);
-    context.fillStyle = palette.of(scene.colour(bar.item).variable);
+    const { variable } = scene.colour(bar.item);
+    context.fillStyle = palette.of(variable);
     context.fillRect(left, top + 1, width, height - 2);
+    if (bar.suspended.length) hatch(context, scene, palette, bar, [left, left + width], [top + 1, height - 2]);
     painted = left + 1;
     if (bar === scene.chosen) {
       context.strokeStyle = palette.of("--ink");
       context.lineWidth = 2;
       context.strokeRect(left, top + 1, width, height - 2);
     }
-    if (width > LEAST_TEXT) write(context, titleOf(bar.item), Math.max(left, scene.labels) + 4, top + height / 2, right - 4, palette.of("--panel"));
+    const [from, to] = bar.suspended.length ? widest(scene, bar, left, right) : [left, right];
+    if (to - from > LEAST_TEXT) write(context, titleOf(bar.item), Math.max(from, scene.labels) + 4, top + height / 2, to - 4, palette.of("--panel"));
   }
+}
+
+/** The times in which a bar's job was suspended: stripes of its colour. */
+function hatch(
+  context: CanvasRenderingContext2D,
+  scene: Scene,
+  palette: Palette,
+  bar: Bar,
+  [first, last]: [number, number],
+  [top, height]: [number, number],
+): void {
+  const { variable } = scene.colour(bar.item);
+  for (const { begin, end } of bar.suspended) {
+    const left = Math.max(first, x(scene, begin));
+    const width = Math.min(last, x(scene, Math.min(end, scene.now))) - left;
+    if (width < 1) continue;
+    context.fillStyle = palette.of("--panel");
+    context.fillRect(left, top, width, height);
+    context.fillStyle = palette.stripes(context, variable);
+    context.fillRect(left, top, width, height);
+    context.strokeStyle = palette.of(variable);
+    context.lineWidth = 1;
+    if (width > 2) context.strokeRect(left + 0.5, top + 0.5, width - 1, height - 1);
+  }
+}
+
+/** Where there is most room for a word: in the longest time in sight in which it ran. */
+function widest(scene: Scene, bar: Bar, left: number, right: number): [number, number] {
+  const parts = ranIn(bar).map(({ begin, end }): [number, number] => [Math.max(left, x(scene, begin)), Math.min(right, x(scene, Math.min(end, scene.now)))]);
+  return parts.reduce((most, part) => (part[1] - part[0] > most[1] - most[0] ? part : most), [left, left]);
 }
 
 /** Failures have a cross too: not all users see the colours. */

@@ -1,4 +1,5 @@
 // From attempts to rows of bars. What runs at the same time in one row stands on lanes below each other.
+import { stretchOf, type Stretch } from "../../elapsed";
 
 export interface Item {
   job: number;
@@ -14,6 +15,7 @@ export interface Item {
   ended_at: string | null;
   state: string;
   cause: string | null;
+  suspended: { since_at: string; until_at: string | null; frees_cards: boolean }[];
 }
 
 /** A time in which a card was not this queue's, or in which it was not watched. */
@@ -29,10 +31,14 @@ export interface CardUses {
   until_at: string; // so far they are known
 }
 
-export interface Bar {
+/** From the start to the end; it lasts while the job runs or is suspended. */
+export interface Bar extends Stretch {
   item: Item;
-  begin: number; // milliseconds since the epoch
-  end: number; // Infinity while it runs
+  suspended: Suspended[]; // the oldest first
+}
+
+interface Suspended extends Stretch {
+  isFree: boolean; // others could have its cards
 }
 
 export interface Row {
@@ -41,15 +47,14 @@ export interface Row {
   isCard: boolean;
   lanes: Bar[][]; // in a lane no two overlap, and the earlier comes first
   bars: Bar[];
-  uses: Stretch[]; // of a card, beside the bars
+  held: readonly Stretch[]; // when a bar had its cards; the earlier comes first
+  uses: Use[]; // of a card, beside the bars
   top: number; // pixels
   height: number;
 }
 
-export interface Stretch {
+export interface Use extends Stretch {
   use: CardUse["use"];
-  begin: number; // milliseconds since the epoch
-  end: number;
 }
 
 export const GROUPINGS = ["gpu", "project", "user", "job"] as const;
@@ -67,7 +72,8 @@ export function rowsOf(items: readonly Item[], by: Grouping, gpus: readonly stri
   const groups = new Map<string, Bar[]>();
   if (by === "gpu") for (const gpu of gpus) groups.set(gpu, []);
   for (const item of items) {
-    const bar = { item, begin: Date.parse(item.started_at), end: item.ended_at ? Date.parse(item.ended_at) : Infinity };
+    const suspended = item.suspended.map((one) => ({ ...stretchOf(one.since_at, one.until_at), isFree: one.frees_cards }));
+    const bar = { item, ...stretchOf(item.started_at, item.ended_at), suspended };
     for (const key of keysOf(item, by)) {
       const group = groups.get(key);
       if (group) group.push(bar);
@@ -83,7 +89,7 @@ export function rowsOf(items: readonly Item[], by: Grouping, gpus: readonly stri
       const least = by === "job" ? 0 : CARD;
       const height = Math.max(least, lanes.length * LANE + 2 * PADDING);
       const isCard = by === "gpu" && key !== WITHOUT && !key.startsWith(NODE);
-      const row = { key, label: labelOf(key, by, bars), isCard, lanes, bars, uses: isCard ? stretches(uses, key) : [], top, height };
+      const row = { key, label: labelOf(key, by, bars), isCard, lanes, bars, held: heldBy(bars), uses: isCard ? usesOf(uses, key) : [], top, height };
       top += height;
       return row;
     });
@@ -95,15 +101,15 @@ export function laneBox(row: Row, lane: number): [number, number] {
   return [row.top + PADDING + lane * height, height];
 }
 
-/** Milliseconds of a stretch of time in which something of this row ran. */
+/** Milliseconds of a stretch of time in which something of this row had its cards. */
 export function busyTime(row: Row, first: number, last: number): number {
   let busy = 0;
   let until = first;
-  for (const bar of row.bars) {
-    if (bar.begin >= last) break;
-    const end = Math.min(bar.end, last);
+  for (const held of row.held) {
+    if (held.begin >= last) break;
+    const end = Math.min(held.end, last);
     if (end > until) {
-      busy += end - Math.max(bar.begin, until);
+      busy += end - Math.max(held.begin, until);
       until = end;
     }
   }
@@ -122,10 +128,20 @@ export function cardTimes(row: Row, first: number, last: number): Record<CardUse
 
 /** Milliseconds of GPUs: two of them for an hour are two hours, an eighth of one is an eighth of an hour. */
 export function gpuTime(row: Row, first: number, last: number): number {
-  return row.bars.reduce(
-    (sum, bar) => sum + Math.max(0, Math.min(bar.end, last) - Math.max(bar.begin, first)) * cards(bar.item),
-    0,
-  );
+  return row.bars.reduce((sum, bar) => {
+    const off = bar.suspended.reduce((all, one) => all + (one.isFree ? within(one, first, last) : 0), 0);
+    return sum + (within(bar, first, last) - off) * cards(bar.item);
+  }, 0);
+}
+
+/** Milliseconds in which something of this row was suspended. */
+export function suspendedTime(row: Row, first: number, last: number): number {
+  return row.bars.reduce((sum, bar) => bar.suspended.reduce((all, one) => all + within(one, first, last), sum), 0);
+}
+
+/** The parts of a bar in which its job ran. */
+export function ranIn(bar: Bar): Stretch[] {
+  return without(bar, bar.suspended);
 }
 
 /** The place of the first bar of a lane that ends after this moment. */
@@ -149,8 +165,34 @@ function cardsThere(text: string): number {
   return text.split(",").filter(Boolean).reduce((sum, one) => sum + (one.startsWith("+") ? Number(one) : 1), 0);
 }
 
+function within({ begin, end }: Stretch, first: number, last: number): number {
+  return Math.max(0, Math.min(end, last) - Math.max(begin, first));
+}
+
+/** A card is held while its jobs run, and by one that is suspended and has left something there. */
+function heldBy(bars: readonly Bar[]): readonly Stretch[] {
+  if (bars.every((bar) => !bar.suspended.length)) return bars;
+  const parts = bars.flatMap((bar) =>
+    without(
+      bar,
+      bar.suspended.filter((one) => one.isFree),
+    ),
+  );
+  return parts.sort((a, b) => a.begin - b.begin);
+}
+
+/** What is left of a stretch; the gaps are in order and do not overlap. */
+function without({ begin, end }: Stretch, gaps: readonly Stretch[]): Stretch[] {
+  const edges = [begin, ...gaps.flatMap((gap) => [gap.begin, gap.end]), end];
+  const found: Stretch[] = [];
+  for (let place = 0; place < edges.length; place += 2) {
+    if (edges[place + 1]! > edges[place]!) found.push({ begin: edges[place]!, end: edges[place + 1]! });
+  }
+  return found;
+}
+
 /** What lasted until the answer was made is taken to last until the next one. */
-function stretches({ cards, until_at: last }: CardUses, gpu: string): Stretch[] {
+function usesOf({ cards, until_at: last }: CardUses, gpu: string): Use[] {
   return cards
     .filter((one) => one.gpu === gpu)
     .map(({ use, since_at: since, until_at: until }) => ({

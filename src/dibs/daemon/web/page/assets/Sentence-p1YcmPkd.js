@@ -1,0 +1,1 @@
+import{S as e,c as t}from"./words-BlhsQQp4.js";function n({text:n}){return t(e,{children:n.split("`").map((e,n)=>n%2?t(`code`,{children:e},n):e)})}export{n as t};

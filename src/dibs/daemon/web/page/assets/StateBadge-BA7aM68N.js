@@ -1,1 +1,0 @@
-import{c as e}from"./words-BlhsQQp4.js";var t={timed_out:`timed out`};function n({state:n,isEnding:r}){return r?e(`span`,{class:`badge state-cancelled`,children:`ending`}):e(`span`,{class:`badge state-${n}`,children:t[n]??n})}export{n as t};

@@ -1,0 +1,1 @@
+var e={label:`Suspended for urgent jobs`,choices:[[``,`as the settings say`],[`yes`,`it may be`],[`no`,`never`]]};export{e as t};
