@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dibs.gpus.cuda_checkpoint import find_cuda_checkpoint
+from dibs.gpus.detect import find_probe
 from dibs.supervise.orphans import process_at
 
 HERE = Path(__file__).parent
@@ -23,6 +25,10 @@ PATIENCE = 60.0  # seconds
 
 class FakeMachine:
     """Its `environ` is for dibs and for the programs."""
+
+    program = FAKE_PROGRAM
+    gigabytes = 10  # that a program holds, of a card of 16
+    context = 0  # bytes that it holds beside them
 
     def __init__(self, folder: Path, *, old: bool = False, cards: int = 1) -> None:
         self.folder = folder
@@ -61,6 +67,32 @@ class FakeMachine:
         """The driver's calls about it but for those that only look."""
         path = self.folder / f"{pid}.calls"
         return [word for word in path.read_text().split() if word != "state"] if path.exists() else []
+
+
+class RealMachine:
+    """The same, where there is a card, which nothing else may use meanwhile."""
+
+    program = REAL_PROGRAM
+    gigabytes = 1
+    context = GB
+
+    def __init__(self) -> None:
+        self.environ = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+        self._probe = find_probe(os.environ)
+        self._driver = find_cuda_checkpoint(os.environ)
+        self._before = self._used()
+
+    @property
+    def used(self) -> int:
+        return max(0, self._used() - self._before)
+
+    def state(self, pid: int) -> str:
+        assert self._driver is not None
+        return str(self._driver.state(pid))
+
+    def _used(self) -> int:
+        assert self._probe is not None
+        return self._probe.read(energy=False).gpus[0].memory_used or 0
 
 
 @cache

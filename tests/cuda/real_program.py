@@ -12,6 +12,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("ledger")
     parser.add_argument("--bytes", type=int, default=2**30, help="negative: all but so many of the free")
+    parser.add_argument("--steps", type=int, default=0, help="end after so many")
     parser.add_argument("--managed", action="store_true")
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--delay", action="append", default=[], help="ignored: a real driver takes its time")
@@ -50,6 +51,8 @@ def main() -> None:
         ask("cuMemsetD32_v2", held, ctypes.c_uint(number.value + 1), ctypes.c_size_t(1024))
         ask("cuMemcpyDtoH_v2", ctypes.byref(number), held, ctypes.c_size_t(4))
         os.write(ledger, f"{number.value}\n".encode())
+        if number.value == wishes.steps:
+            return
         time.sleep(0.005)
 
 

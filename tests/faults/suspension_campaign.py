@@ -23,7 +23,17 @@ HASTE = """
     from dibs.engine.launch import suspensions
     suspensions._PAUSE = 0.2
 """
-GIGABYTES = 10  # that a program holds, of a card of 16
+# After each of these a helper can be killed, or stopped; the first three are those of a suspension.
+STEPS = ("helper-lock", "helper-stop", "helper-checkpoint", "helper-restore", "helper-continue", "helper-unlock")
+POINTS_OF_DAEMONS = (
+    ("after-commit:2", "after-commit"),  # the first one is that of `add`
+    ("after-move-intent", "after-lease-back"),
+    ("after-helper", "after-move-intent"),
+    ("after-answer", "after-helper"),
+    ("after-move", "after-answer"),
+    ("after-move", "after-move"),
+)
+POINTS_OF_SHIMS = ("helper-begun", *STEPS[:3], "helper-done", *STEPS[3:])
 SETTLED = {"running": "running", "suspended": "checkpointed"}  # where the driver must have its process
 
 
@@ -47,7 +57,7 @@ class SuspensionCampaign:
 
     def add(self, name: str = "train", *options: str, delays: str = "", count: int = 0) -> int:
         """A program that counts, and ends after so many steps if at all. Returns when it has begun."""
-        words = self.moving.program(name, GIGABYTES, count)
+        words = self.moving.program(name, self.machine.gigabytes, count)
         for delay in delays.split():
             words += ["--delay", delay]
         job = self.world.add("-J", name, *options, "--", f"{shlex.join(words)}; true")
@@ -77,10 +87,10 @@ class SuspensionCampaign:
     def driver_says(self, state: str, name: str = "train") -> bool:
         return [self.machine.state(pid) for pid in self._programs(name)] == [state]
 
-    def calls(self, name: str = "train") -> list[str]:
-        """Those of the driver that did something to the job's program."""
+    def program(self, name: str = "train") -> int:
+        """The process of this job that uses CUDA."""
         (pid,) = self._programs(name)
-        return self.machine.calls(pid)
+        return pid
 
     def shims(self) -> list[int]:
         return [pid for pid in processes_of(str(self.world.state / "queue" / "control")) if is_shim(pid)]
@@ -90,6 +100,87 @@ class SuspensionCampaign:
         (shim,) = [pid for pid in self.shims() if children_of(pid)]
         os.kill(shim, signal.SIGKILL)
         wait_until(lambda: state_of(shim) in ("", "Z"))
+
+    # -- what is lived through; each returns what there is to complain of --------------------------------
+
+    def live_without_crash(self) -> list[str]:
+        self.begin()
+        train = self.add()
+        return self._suspend(train) or self._resume(train) or self._end(train)
+
+    def kill_daemon_at(self, suspending: str, resuming: str) -> list[str]:
+        """It kills itself at these points."""
+        self.begin(suspending)
+        train = self.add()
+        self.ask("suspend", train)
+        self.die()
+        self.begin(resuming)
+        if found := self.complaints(train, "suspended"):
+            return found
+        self.ask("resume", train)
+        self.die()
+        self.begin()
+        return self.complaints(train, "running") or self._end(train)
+
+    def hurt_helpers(self, how: str = "", delays: str = "") -> list[str]:
+        """Each of them does one step, and dies, or hangs. `how` is what DIBS_FAULT has after the point."""
+        self.begin("" if delays else ",".join(f"{step}{how}" for step in STEPS))
+        train = self.add(delays=delays)
+        return self._suspend(train) or self._resume(train) or self._end(train)
+
+    def kill_helpers_at_the_edges(self) -> list[str]:
+        """Before their first step or before their answer; and daemons with them, as nobody else knows of it."""
+        daemon = self.begin("helper-begun")
+        train = self.add()
+        self.ask("suspend", train)
+        self._let_helpers_die(daemon)
+        found = [] if self.driver_says("running") else ["it was touched at once"]
+        for verb, state in (("", "suspended"), ("resume", "running")):
+            self.daemons[-1].kill()
+            daemon = self.begin("helper-done")
+            if verb:
+                self.ask(verb, train)
+            self._let_helpers_die(daemon)
+            daemon.kill()
+            self.begin()
+            if found := found or self.complaints(train, state):
+                return found
+        return self._end(train)
+
+    def kill_shim_at(self, point: str) -> list[str]:
+        """The helper stops there meanwhile. What is left of the job is suspended and goes on without its shim."""
+        self.begin(f"{point}:1:stop")
+        train = self.add()
+        is_resuming = point in STEPS[3:]
+        if is_resuming and (found := self._suspend(train)):
+            return found
+        self.ask("resume" if is_resuming else "suspend", train)
+        helper = self.stopped_helper()
+        self.kill_shim()
+        os.kill(helper, signal.SIGCONT)
+        if is_resuming:
+            return self.complaints(train, "running") or self._end(train)
+        if point == "helper-done":  # and nobody hears of it
+            self.daemons[-1].kill()
+            self.begin()
+        return self.complaints(train, "suspended") or self._resume(train) or self._end(train)
+
+    def _suspend(self, job: int) -> list[str]:
+        self.ask("suspend", job)
+        return self.complaints(job, "suspended")
+
+    def _resume(self, job: int) -> list[str]:
+        self.ask("resume", job)
+        return self.complaints(job, "running")
+
+    def _end(self, *jobs: int) -> list[str]:
+        self.moving.end(*jobs)
+        return self.complaints_at_the_end()
+
+    def _let_helpers_die(self, daemon: Running) -> None:
+        wait_until(
+            lambda: "ended without an answer; it is tried again" in daemon.stderr, show=lambda: daemon.stderr
+        )
 
     # -- the checker -----------------------------------------------------------------------------------
 
@@ -120,8 +211,8 @@ class SuspensionCampaign:
             shell = parent_of(pid)
             if (state_of(shell) == "T") != (state == "suspended"):
                 found.append(f"its shell is in the state {state_of(shell)}")
-        held = 0 if state == "suspended" else GIGABYTES * GB
-        if self.machine.used != held * len(self._programs(name)):
+        held = 0 if state == "suspended" else self.machine.gigabytes * GB
+        if not held <= self.machine.used <= held + self.machine.context:
             found.append(f"{self.machine.used} bytes of the card are used")
         shares = [float(holder.share) for holder in self.world.holders()]
         if shares != [float(state == "running")]:
@@ -130,8 +221,9 @@ class SuspensionCampaign:
 
     def _programs(self, name: str) -> list[int]:
         """The CUDA programs of this job that live."""
-        pids = [int(path.stem) for path in self.machine.folder.glob("*.sock")]
-        return [pid for pid in pids if f"/{name}\0" in read(f"/proc/{pid}/cmdline") and state_of(pid) != "Z"]
+        words = f"\0{self.machine.program}\0{self.moving.ledger(name)}\0"
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        return [pid for pid in pids if words in read(f"/proc/{pid}/cmdline") and state_of(pid) != "Z"]
 
     def complaints_at_the_end(self) -> list[str]:
         """What is left behind, once every job is over and the daemon stops."""
@@ -140,7 +232,7 @@ class SuspensionCampaign:
             wait_until(lambda: not self.world.processes(), seconds=self._patience)
         found = [f"process {pid} is left: {line}" for pid, line in self.world.processes().items()]
         found += [f"GPU {holder.gpu} is still held" for holder in self.world.holders()]
-        if self.machine.used and not found:
+        if self.machine.used > self.machine.context // 2 and not found:
             found.append(f"{self.machine.used} bytes of the card are used")
         with open_store(self.world.state / "queue") as store:
             (health,) = store.execute("pragma integrity_check").fetchone()

@@ -1,21 +1,22 @@
 """Who is suspended for whom, from outside: a real daemon, real processes, and a driver that is a fake."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cuda.machine import FAKE_PROGRAM, GB, FakeMachine, goes_on, stands_still, steps
+from cuda.machine import GB, FakeMachine, RealMachine, goes_on, stands_still, steps
 from stories.outside import World, wait_until
 
 
 class MovingWorld:
     """A queue on one card of 16 GiB, with programs that count their steps while they run."""
 
-    def __init__(self, world: World, *, old: bool = False) -> None:
+    def __init__(self, world: World, machine: FakeMachine | RealMachine | None = None, *, old: bool = False) -> None:
         self.world = world
-        self.machine = FakeMachine(Path(world.environ["DIBS_STATE"]).parent / "driver", old=old)
+        self.machine = machine or FakeMachine(Path(world.environ["DIBS_STATE"]).parent / "driver", old=old)
         world.environ |= self.machine.environ | {"DIBS_READING_SECONDS": "0.1"}
 
     def begin(self, **settings: str) -> None:
@@ -28,7 +29,14 @@ class MovingWorld:
         return self.world.add("-J", name, *options, "--", *words, *(["--managed"] if managed else []))
 
     def program(self, name: str, gigabytes: int = 10, steps: int = 0) -> list[str]:
-        words = ["python", "-S", FAKE_PROGRAM, str(self.ledger(name)), "--bytes", str(gigabytes * GB)]
+        words = [
+            sys.executable,
+            "-S",
+            self.machine.program,
+            str(self.ledger(name)),
+            "--bytes",
+            str(gigabytes * GB),
+        ]
         return [*words, "--steps", str(steps)]
 
     def ledger(self, name: str) -> Path:
