@@ -2,16 +2,26 @@
 
 It needs dibs, nvidia-ml-py, torch, pytest and simple_gpu_scheduler in one environment. `--write-docs` writes
 docs/on-a-real-gpu.md from the results of an earlier run, which need not have been on this machine.
+
+Suspensions can be measured in parts, each within its own time, as where a card is lent for minutes:
+`--part urgent --part crashes:60 --found FILE`, with seconds behind the name. FILE is written after each finding.
+`--take FILE` puts the findings of several such files into the results.
 """
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
+import time
+import traceback
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from gpu import suspend
 from report import markdown, report_from
 
 _HERE = Path(__file__).parent
@@ -24,21 +34,30 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=8, help="training runs to pack (default 8)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go")
     parser.add_argument("--write-docs", action="store_true", help="write the page from --out, and measure nothing")
+    parser.add_argument(
+        "--part", action="append", type=_part, metavar="NAME[:SECONDS]", help=f"of {', '.join(suspend.PARTS)}"
+    )
+    parser.add_argument("--found", type=Path, default=Path("found.json"), help="where the findings of parts go")
+    parser.add_argument("--take", type=Path, action="append", help="put these findings into --out")
     arguments = parser.parse_args()
-    if not arguments.write_docs:
-        arguments.out.write_text(json.dumps(_measure(arguments.runs), indent=1) + "\n")
+    if arguments.part:
+        found = _parts(arguments.part, arguments.found)
+        return 1 if found["errors"] else 0
+    if arguments.take:
+        arguments.out.write_text(json.dumps(_with_parts(arguments.out, arguments.take), indent=1) + "\n")
+    elif not arguments.write_docs:
+        arguments.out.write_text(json.dumps(_measure(arguments.runs, arguments.found), indent=1) + "\n")
     stored = json.loads(arguments.out.read_text())
     if arguments.write_docs:
         PAGE.write_text(page(stored))
     else:
         print(page(stored))
-    return 0 if all(target["is_met"] for bench in stored["benches"] for target in bench["targets"]) else 1
+    return 1 if any(target["is_met"] is False for bench in stored["benches"] for target in bench["targets"]) else 0
 
 
-def _measure(runs: int) -> dict[str, object]:
+def _measure(runs: int, found: Path) -> dict[str, object]:
     import gpu.checkpoint
     import gpu.packing
-    import gpu.suspend
     import gpu.truth
     from gpu.card import Card
 
@@ -49,7 +68,7 @@ def _measure(runs: int) -> dict[str, object]:
             gpu.truth.measure(card, Path(folder)),
             gpu.packing.measure(card, Path(folder), runs=runs),
             gpu.checkpoint.measure(Path(folder)),
-            gpu.suspend.measure(Path(folder)),
+            suspend.report(_parts([_part(name) for name in suspend.PARTS], found)),
         ]
     return {
         "date": begin.strftime("%Y-%m-%d"),
@@ -58,6 +77,61 @@ def _measure(runs: int) -> dict[str, object]:
         "python": sys.version.split()[0],
         "benches": [asdict(report) for report in reports],
     }
+
+
+# -- parts -------------------------------------------------------------------------------------------------
+
+
+class _TimeIsUp(BaseException):
+    """A part has taken its time: nothing but what runs the parts may catch it."""
+
+
+def _part(text: str) -> tuple[str, int]:
+    """The name of a part and the seconds that it may take."""
+    name, _, seconds = text.partition(":")
+    if name not in suspend.PARTS:
+        raise ValueError(name)  # which argparse tells
+    return name, int(seconds or suspend.PARTS[name][1])
+
+
+def _parts(parts: Sequence[tuple[str, int]], path: Path) -> dict[str, Any]:
+    """Run these parts, one after the other; what each finds is in the file at once. One that fails ends alone."""
+    found: dict[str, Any] = {"date": f"{datetime.now(UTC):%F}", "errors": {}, "seconds": {}}
+
+    def ring(*_: object) -> None:
+        raise _TimeIsUp
+
+    signal.signal(signal.SIGALRM, ring)
+    for name, within in parts:
+        measure, _ = suspend.PARTS[name]
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="dibs-on-gpu-", ignore_cleanup_errors=True) as folder:
+            signal.alarm(within)
+            try:
+                for part in measure(Path(folder) / name):
+                    found[name] = part
+                    path.write_text(json.dumps(found, indent=1) + "\n")
+            except _TimeIsUp:
+                found["errors"][name] = f"its {within} seconds were up"
+            except (Exception, SystemExit):
+                found["errors"][name] = traceback.format_exc()
+            finally:
+                signal.alarm(0)
+        found["seconds"][name] = round(time.monotonic() - begun, 1)
+        path.write_text(json.dumps(found, indent=1) + "\n")
+        print(name, json.dumps(found.get(name)), found["errors"].get(name, ""), flush=True)
+    return found
+
+
+def _with_parts(out: Path, taken: Sequence[Path]) -> dict[str, Any]:
+    """The results, with what these parts have found in the place of what was there about suspensions."""
+    stored: dict[str, Any] = json.loads(out.read_text())
+    found: dict[str, Any] = {}
+    for path in taken:
+        found |= json.loads(path.read_text())
+    report = asdict(suspend.report(found))
+    others = [bench for bench in stored["benches"] if bench["title"] != report["title"]]
+    return {**stored, "benches": [*others, report]}
 
 
 def page(stored: dict[str, object]) -> str:

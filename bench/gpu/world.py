@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,37 @@ _OURS = ("DIBS_", "CUDA_VISIBLE_DEVICES")
 
 
 class World:
-    """Every command goes to the daemon of one folder."""
+    """Every command goes to the daemon of one folder. At the end of `with` everything in it is ended."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **variables: str) -> None:
         self.folder = folder
         folder.mkdir(parents=True)
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)} | {
             "DIBS_STATE": f"{folder}/state",
             "DIBS_LEASES": f"{folder}/leases",
+            **variables,
         }
+
+    def __enter__(self) -> "World":
+        self.add("-n", "0", "--", "true")  # starts the daemon
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def dibs(self, *words: str, may_fail: bool = False) -> str:
         """What a command prints."""
-        done = subprocess.run(
+        done = self._run(words)
+        if done.returncode and not may_fail:
+            raise SystemExit(f"dibs {' '.join(words)} ended with {done.returncode}: {done.stderr or done.stdout}")
+        return done.stdout
+
+    def said(self, *words: str) -> str:
+        """What a command says beside that, whether it fails or not."""
+        return self._run(words).stderr.strip()
+
+    def _run(self, words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
             [sys.executable, "-m", "dibs", *words],
             env=self.environment,
             capture_output=True,
@@ -33,9 +52,6 @@ class World:
             timeout=300,
             check=False,
         )
-        if done.returncode and not may_fail:
-            raise SystemExit(f"dibs {' '.join(words)} ended with {done.returncode}: {done.stderr or done.stdout}")
-        return done.stdout
 
     def add(self, *words: str) -> str:
         """The numbers of the jobs, as `17` or `17-24`."""
@@ -52,6 +68,23 @@ class World:
         """The first card."""
         found: dict[str, Any] = json.loads(self.dibs("gpus", "--json"))[0]
         return found
+
+    def end(self, job: str) -> None:
+        self.dibs("kill", job)
+        self.dibs("kill", job, may_fail=True)
+        self.dibs("wait", "-q", job, may_fail=True)
+
+    @contextmanager
+    def stranger(self, program: str, *words: str) -> Iterator[None]:
+        """A program on the card that nobody asked dibs for, once it counts its steps."""
+        ledger = self.folder / "stranger"
+        process = subprocess.Popen([sys.executable, program, str(ledger), *words])
+        try:
+            seconds_until(ledger.exists, "a stranger is on the card", 30)
+            yield
+        finally:
+            process.kill()
+            process.wait()
 
     def stop(self) -> None:
         self.dibs("daemon", "stop", "--jobs", may_fail=True)

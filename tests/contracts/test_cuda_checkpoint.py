@@ -166,7 +166,7 @@ def test_managed_memory_is_refused_with_801_and_an_unlock_brings_it_back(
 def test_a_step_whose_caller_is_killed_is_ended_by_the_program_and_who_asks_meanwhile_waits(
     driver: CudaCheckpoint, start: Start, step: str
 ) -> None:
-    size = str(20 * GB if IS_REAL else GB)  # as much as a real one takes some seconds for
+    size = str(12 * GB if IS_REAL else GB)  # as much as a real one takes some seconds for
     pid = start("--bytes", size, "--delay", "checkpoint=3000", "--delay", "restore=3000").pid
     driver.lock(pid, 10_000)
     if step == "restore":

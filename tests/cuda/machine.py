@@ -77,7 +77,8 @@ class RealMachine:
     context = GB
 
     def __init__(self) -> None:
-        self.environ = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+        path = os.environ.get("LD_LIBRARY_PATH")  # where the driver may be
+        self.environ = {"DIBS_PROBE": ""} | ({} if path is None else {"LD_LIBRARY_PATH": path})
         self._probe = find_probe(os.environ)
         self._driver = find_cuda_checkpoint(os.environ)
         self._before = self._used()

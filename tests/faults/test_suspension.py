@@ -1,6 +1,6 @@
 """kill -9 of the daemon, of the helper and of the shim at each named point of a suspension and of a resumption.
 
-Real processes, a real daemon, and a driver that is a fake (tests/cuda). bench/on_gpu.py does the same with a real one.
+Real processes, a real daemon, and a driver that is a fake (tests/cuda); bench/on_gpu.py has a real one.
 """
 
 import pytest

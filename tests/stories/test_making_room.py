@@ -14,7 +14,9 @@ from stories.outside import World, wait_until
 class MovingWorld:
     """A queue on one card of 16 GiB, with programs that count their steps while they run."""
 
-    def __init__(self, world: World, machine: FakeMachine | RealMachine | None = None, *, old: bool = False) -> None:
+    def __init__(
+        self, world: World, machine: FakeMachine | RealMachine | None = None, *, old: bool = False
+    ) -> None:
         self.world = world
         self.machine = machine or FakeMachine(Path(world.environ["DIBS_STATE"]).parent / "driver", old=old)
         world.environ |= self.machine.environ | {"DIBS_READING_SECONDS": "0.1"}
