@@ -1,6 +1,7 @@
 """Makes docs/pictures/page-*.png: the page of the real program, with real jobs on cards out of a file.
 
-`python docs/make_page_pictures.py many` makes only those of a machine with 16 cards; `--to DIR` is another folder.
+`python docs/make_page_pictures.py many` makes only those of a machine with 16 cards, `suspended` only that of a timeline with
+suspended jobs, for which the driver is the fake of the tests; `--to DIR` is another folder.
 The pictures differ a little from run to run, because times and measurements do: commit them when the page looks
 different. `make docs` runs this.
 """
@@ -29,7 +30,7 @@ PATIENCE = 60.0  # seconds
 WIDE, NARROW = 1280, 390  # pixels
 MANY = {1440: 900, 1280: 800, NARROW: 844}  # screens on which the large machine is shown
 CARDS = 16  # that it has
-HEIGHTS = {"now": 760, "jobs": 720, "job": 1300, "timeline": 480, "history": 760, "submit": 1060, "sweep": 1440}
+HEIGHTS = {"now": 760, "jobs": 720, "job": 1300, "timeline": 480, "suspended": 330, "history": 760, "submit": 1060, "sweep": 1440}
 # What is drawn here is the same wherever it is drawn: no sandbox for root, no graphics card.
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--font-render-hinting=none"]
 
@@ -66,16 +67,16 @@ with open(os.environ["DIBS_METRICS"], "a") as file:
 def main() -> None:
     """Make every picture, or those of one machine."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("machine", nargs="?", choices=["few", "many"], help="with few cards or with many; both")
+    parser.add_argument("machine", nargs="?", choices=["few", "many", "suspended"], help="one of them; all")
     parser.add_argument("--to", type=Path, default=PICTURES, help="the folder of the pictures")
     asked = parser.parse_args()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
-        for machine, take in (("few", _take_all), ("many", _take_many)):
+        for machine, take in (("few", _take_all), ("many", _take_many), ("suspended", _take_suspended)):
             if asked.machine in (None, machine):
                 with (
                     tempfile.TemporaryDirectory(prefix="dibs-pictures-") as scratch,
-                    _queue(Path(scratch), asked.to, is_large=machine == "many") as queue,
+                    _machine(machine, Path(scratch), asked.to) as queue,
                 ):
                     take(browser, _said(["dibs", "web", "--no-open"], queue.environment).strip(), queue)
         browser.close()
@@ -94,6 +95,16 @@ def _take_many(browser: Browser, address: str, queue: "Queue") -> None:
             _show(page, address.partition("#")[0], "now", queue)
             _take(page, f"page-many-{width}{name}", queue)
             context.close()
+
+
+def _take_suspended(browser: Browser, address: str, queue: "Queue") -> None:
+    context = browser.new_context(
+        storage_state=_signed_in(browser, address), viewport={"width": WIDE, "height": HEIGHTS["suspended"]}
+    )
+    page = context.new_page()
+    _show(page, address.partition("#")[0], "suspended", queue)
+    _take(page, "page-timeline-suspended", queue)
+    context.close()
 
 
 def _signed_in(browser: Browser, address: str) -> Any:
@@ -134,6 +145,7 @@ def _show(page: Page, place: str, view: str, queue: "Queue") -> None:
         "jobs": "jobs?columns=name,project,state,metrics,gpus,seconds" if is_wide else "jobs",
         "job": f"job/{queue.shown}",
         "timeline": "timeline?hours=0.02",
+        "suspended": "timeline?hours=0.018",
         "history": "history",
         "submit": "submit",
         "sweep": f"sweeps/{queue.sweep}",
@@ -236,6 +248,41 @@ class Queue:
 
     def dibs(self, *words: str, check: bool = True) -> None:
         subprocess.run(["dibs", *words], cwd=ROOT, env=self.environment, capture_output=True, check=check)
+
+
+def _machine(name: str, scratch: Path, pictures: Path) -> contextlib.AbstractContextManager[Queue]:
+    if name == "suspended":
+        return _suspending_queue(scratch, pictures)
+    return _queue(scratch, pictures, is_large=name == "many")
+
+
+@contextlib.contextmanager
+def _suspending_queue(scratch: Path, pictures: Path) -> Iterator[Queue]:
+    """One card whose driver can suspend jobs: a long one stands aside for two urgent ones, and once by hand."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from cuda.machine import FAKE_PROGRAM, GB, FakeMachine
+
+    machine = FakeMachine(scratch / "driver")
+    queue = Queue(scratch, machine.folder / "cards.json", pictures)
+    queue.environment |= machine.environ | {"DIBS_READING_SECONDS": "0.1"}
+
+    def program(name: str, *options: str, seconds: int = 600) -> int:
+        ledger = machine.folder / name
+        steps = 190 * seconds
+        return queue.add(name, f"python3 -S {FAKE_PROGRAM} {ledger} --bytes {10 * GB} --steps {steps}", *options)
+
+    try:
+        program("pretrain", "--preemptible", "-P", "vision")
+        time.sleep(10)
+        for name, seconds in (("demo", 8), ("evaluate", 6)):
+            queue.dibs("wait", "-q", str(program(name, "--urgent", "-P", "language", seconds=seconds)))
+            time.sleep(9)
+        queue.dibs("suspend", "pretrain")
+        program("short", "-P", "speech")
+        time.sleep(9)
+        yield queue
+    finally:
+        queue.dibs("daemon", "stop", "--jobs", check=False)
 
 
 @contextlib.contextmanager

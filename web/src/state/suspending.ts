@@ -28,7 +28,9 @@ async function look(): Promise<void> {
     const [first, ...others] = refused;
     if (!first) return;
     const more = others.length ? ` (and ${count(others.length, "other")})` : "";
-    say(`Job ${first.id} runs on: ${first.suspension!.why_not}${more}`, true);
+    const { rung, why_not: why } = first.suspension!;
+    const does = rung === "checkpoint" ? "saves its work and ends, and is held then" : "runs on";
+    say(`Job ${first.id} ${does}: ${why}${more}`, true);
   } catch {
     // The connection is lost: when it is there again, an event says that some were missed.
   }
