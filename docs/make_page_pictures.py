@@ -1,7 +1,7 @@
 """Makes docs/pictures/page-*.png: the page of the real program, with real jobs on cards out of a file.
 
-`python docs/make_page_pictures.py many` makes only those of a machine with 16 cards, `suspended` only that of a timeline with
-suspended jobs, for which the driver is the fake of the tests; `--to DIR` is another folder.
+`python docs/make_page_pictures.py many` makes only those of a machine with 16 cards, `suspended` only that of
+suspended jobs, whose driver is the fake of the tests; `--to DIR` is another folder.
 The pictures differ a little from run to run, because times and measurements do: commit them when the page looks
 different. `make docs` runs this.
 """
@@ -30,7 +30,16 @@ PATIENCE = 60.0  # seconds
 WIDE, NARROW = 1280, 390  # pixels
 MANY = {1440: 900, 1280: 800, NARROW: 844}  # screens on which the large machine is shown
 CARDS = 16  # that it has
-HEIGHTS = {"now": 760, "jobs": 720, "job": 1300, "timeline": 480, "suspended": 330, "history": 760, "submit": 1060, "sweep": 1440}
+HEIGHTS = {
+    "now": 760,
+    "jobs": 720,
+    "job": 1300,
+    "timeline": 480,
+    "suspended": 330,
+    "history": 760,
+    "submit": 1060,
+    "sweep": 1440,
+}
 # What is drawn here is the same wherever it is drawn: no sandbox for root, no graphics card.
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--font-render-hinting=none"]
 
