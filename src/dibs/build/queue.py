@@ -103,7 +103,7 @@ def build_queue(
         limits=EngineLimits(
             stop_rules=limits,
             machine=this_machine(),
-            suspend_rules=SuspendRules(preemptible=settings.preemptible),
+            suspend_rules=SuspendRules(preemptible=settings.preemptible, slice=settings.slice),
         ),
         judge=judge,
         remote=_build_remote(environ, settings, store, place, results, recorder.queue_mark(), hooks, reach, log),

@@ -584,6 +584,7 @@ class Engine:
         shapes |= {one.job.request.wishes.shape for one in state.open.values()}
         rules = self.limits.suspend_rules
         preemptible = [key for key, one in state.open.items() if self._is_preemptible(one)]
+        may_suspend = self._find_helpers is not None and (bool(preemptible) or rules.slice is not None)
         is_leaving = any(one.is_moving for one in state.open.values())
         # What was learned about suspending counts for jobs without `--vram auto`, too.
         shapes |= {shape_of_job(state.open[key].job.request) for key in preemptible}
@@ -611,13 +612,13 @@ class Engine:
             move_speed=self.move_speed() if preemptible or is_leaving else MoveSpeed(),
             held={key: self.meters.held_by(key) for key in preemptible},
             suspend_rules=rules,
-            may_suspend=bool(preemptible) and self._find_helpers is not None,
+            may_suspend=may_suspend,
             why_no_driver=NOT_ASKED if self._suspensions is None else self._suspensions.why_no_driver,
-            memory_available=memory_available() if preemptible else None,
+            memory_available=memory_available() if may_suspend else None,
         )
 
     def _is_preemptible(self, one: OpenAttempt) -> bool:
-        return one.job.state is State.RUNNING and self.limits.suspend_rules.lets_urgent_jobs_pass(one.job.request)
+        return one.job.state is State.RUNNING and self.limits.suspend_rules.lets_others_pass(one.job.request)
 
     def move_speed(self) -> MoveSpeed:
         """How fast the memory of jobs is moved, as learned from the last suspensions on this machine."""
@@ -666,6 +667,8 @@ class Engine:
             self._timers["others"] = now + turn.look_after
         if turn.plan_by is not None:
             self._timers.setdefault("plan", turn.plan_by)
+        if turn.next_turn is not None:
+            self._timers["next-turn"] = turn.next_turn
 
     def _become(self, state: EngineState) -> None:
         has_new_marks = state.marks is not self._state.marks or state.resting is not self._state.resting

@@ -156,6 +156,7 @@ class _World:
             array_running=self._arrays,
             preemptible=(),  # suspended in no forecast: how long an urgent job runs decides when they go on
             suspended=(),
+            turns=None,
         )
         return schedule(snapshot).placements
 

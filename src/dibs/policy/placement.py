@@ -39,6 +39,7 @@ class Reservation:
     vram: int = 0
     cpus: int = 0
     mem: int = 0
+    yields_to: float = math.inf  # on cards where turns are taken, jobs of this precedence or a higher one may pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +85,17 @@ class Placer:
         self._cpus = snapshot.cpus_free
         self._mem = snapshot.mem_free
         self._departing: dict[str, list[_Departure]] = {}  # of each card, what is about to become free of it
-        self._promised: dict[str, tuple[Fraction, int]] = {}  # of that, what urgent jobs get
+        self._promised: dict[str, tuple[Fraction, int]] = {}  # of that, what is kept for others
         self._restored: dict[str, int] = {}  # bytes that resumed jobs need beyond what they book
         self._resuming: dict[str, str] = {}  # who is about to resume on a card
+        self._turn_cards: set[str] = set()  # where turns are taken: some reservations may be passed
+        if snapshot.turns is not None:
+            self._turn_cards = {claim.gpu for one in snapshot.suspended for claim in one.claims}
+        self._passes = -math.inf  # the precedence of who is placed, where it may pass
+
+    def let_pass(self, precedence: float) -> None:
+        """What is placed or resumed next has this precedence."""
+        self._passes = precedence
 
     def place(self, wishes: Wishes, length: float) -> tuple[Claim, ...] | None:
         """Claims for the job, for at most `length` seconds; None where it must wait."""
@@ -118,8 +127,11 @@ class Placer:
         gpu = view.card.gpu
         return Claim(gpu=gpu.key, index=gpu.index, share=share, vram=vram, address=gpu.address, part=gpu.part)
 
-    def wait(self, wishes: Wishes, length: float) -> Reason:
-        """Reserve for this job, against later ones, the GPUs that it will get first, and say why it waits."""
+    def wait(self, wishes: Wishes, length: float, yields_to: float = math.inf) -> Reason:
+        """Reserve for this job, against later ones, the GPUs that it will get first, and say why it waits.
+
+        Jobs of the precedence `yields_to` may go on taking turns there.
+        """
         reason = self._why_not(wishes, length)
         cards = self._candidates(wishes)
         start, until = self._now, math.inf
@@ -139,7 +151,7 @@ class Placer:
                 start = self._now
         first = list(self._first_to_open(cards, wishes, opens))
         for view in first:
-            kept = Reservation(start, until + length, *self._need(view, wishes))
+            kept = Reservation(start, until + length, *self._need(view, wishes), yields_to=yields_to)
             self._reservations.setdefault(view.card.gpu.key, []).append(kept)
         for view in self._cards_for_min_free(first):
             self._reservations.setdefault(view.card.gpu.key, []).append(Reservation(start, math.inf, WHOLE))
@@ -157,26 +169,42 @@ class Placer:
             part = _Departure(claim.share, claim.vram, one.held // len(one.claims))
             self._departing.setdefault(claim.gpu, []).append(part)
 
-    def after(self, more: Iterable[PreemptibleJob] = ()) -> "Placer":
-        """The GPUs as they are once everything that leaves has left, and these too."""
+    def copy(self) -> "Placer":
+        """The same cards, on which a placement can be tried."""
         new = object.__new__(Placer)
         vars(new).update(vars(self))  # what a placement changes is copied below
         new._departing = {key: parts.copy() for key, parts in self._departing.items()}
-        for one in more:
-            new.leave(one)
+        new._restored, new._resuming = dict(self._restored), dict(self._resuming)
         new._free, new._vram = dict(self._free), dict(self._vram)
         new._ends = {key: holds.copy() for key, holds in self._ends.items()}
         new._min_free = self._min_free.copy()
+        return new
+
+    def after(self, more: Iterable[PreemptibleJob] = (), passes: float = -math.inf) -> "Placer":
+        """The GPUs as they are once everything that leaves has left, and these too.
+
+        `passes`: the precedence of who takes its turn there.
+        """
+        new = self.copy()
+        for one in more:
+            new.leave(one)
+        new._passes, new._turn_cards = passes, self._turn_cards | new._departing.keys()
         for key in new._departing.keys() & new._free.keys():
             share, vram = new._coming(key)
             new._free[key] += share
             left = new._vram[key]
             if left is not None:
                 new._vram[key] = left + vram
+            # What counts for a resumption is what the card reports, and that is without all that leaves.
+            gained = sum(part.held for part in new._departing[key]) - (0 if left is None else vram)
+            new._restored[key] = new._restored.get(key, 0) - gained
         return new
 
-    def promise(self, wishes: Wishes, claims: Iterable[Claim]) -> None:
-        """Keep these for an urgent job: of what is about to become free, and of what is free now the rest."""
+    def promise(self, wishes: Wishes | None, claims: Iterable[Claim]) -> None:
+        """Keep these for a job: of what is about to become free, and of what is free now the rest.
+
+        Without wishes it has booked already what it has of the machine.
+        """
         for claim in claims:
             key = claim.gpu
             coming, vram_coming = self._coming(key)
@@ -192,7 +220,8 @@ class Placer:
                 vram += vram_coming - (vram_later - min(left, vram_later))
             self._promised[key] = (share, vram)
         self._min_free.take(claim.gpu for claim in claims)
-        self._book_host(wishes)
+        if wishes is not None:
+            self._book_host(wishes)
 
     def _coming(self, key: str) -> tuple[Fraction, int]:
         """What is about to become free of a card, without what is promised of it."""
@@ -230,8 +259,8 @@ class Placer:
         self._min_free.take(claim.gpu for claim in one.claims)
         return True
 
-    def wait_to_resume(self, one: SuspendedJob, length: float) -> Reason:
-        """Reserve its cards for it, against later ones, and say why it waits."""
+    def wait_to_resume(self, one: SuspendedJob, length: float, yields_to: float = math.inf) -> Reason:
+        """Reserve its cards for it, against later ones, and say why it waits; `yields_to` as for `wait`."""
         wishes = one.job.request.wishes
         whys = [(claim.number, self._why_not_resumed(one, claim, length)) for claim in one.claims]
         numbers = ", ".join(number for number, _ in whys)
@@ -254,7 +283,7 @@ class Placer:
             if start == math.inf:
                 start = self._now
         for claim in here:
-            kept = Reservation(start, until + length, claim.share, claim.vram)
+            kept = Reservation(start, until + length, claim.share, claim.vram, yields_to=yields_to)
             self._reservations.setdefault(claim.gpu, []).append(kept)
         if wishes.cpus:
             self._host_reservations.append(Reservation(start, until + length, cpus=wishes.cpus))
@@ -391,6 +420,8 @@ class Placer:
         """Whether a job of this length does not delay those that this card is reserved for."""
         free, left, until = self._free[key], self._vram[key], self._now + length
         for one in self._reservations[key]:
+            if key in self._turn_cards and one.yields_to <= self._passes:
+                continue
             if one.start < until:
                 share += one.share
                 vram += one.vram

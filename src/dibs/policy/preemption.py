@@ -32,6 +32,7 @@ class SuspendRules:
     """For what running jobs are suspended, as the settings have it."""
 
     preemptible: bool | tuple[str, ...] = False  # whether those are that do not say so; or of which projects
+    slice: float | None = None  # seconds; None: nobody takes turns
 
     def lets_urgent_jobs_pass(self, request: Request) -> bool:
         """Whether a job may be suspended for an urgent one."""
@@ -39,18 +40,35 @@ class SuspendRules:
             return request.preemptible
         return self.preemptible if isinstance(self.preemptible, bool) else request.project in self.preemptible
 
+    def takes_turns(self, request: Request) -> bool:
+        """Whether a job may be suspended when it has had a slice of time."""
+        return self.slice is not None and request.preemptible is not False
+
+    def lets_others_pass(self, request: Request) -> bool:
+        """Whether a job may be suspended for any of these."""
+        return self.lets_urgent_jobs_pass(request) or self.takes_turns(request)
+
 
 @dataclass(frozen=True, slots=True)
 class MakingRoom:
-    """Why an urgent job waits for others to be suspended, and those of them that must be told."""
+    """Why a job waits for others to be suspended, and those of them that must be told."""
 
     reason: Reason
     suspensions: list[Preemption]
     promised: Placement  # what it gets then
 
 
+@dataclass(frozen=True, slots=True)
+class NextTurn:
+    """When a job's turn comes, and what it gets then; or why it does not come."""
+
+    reason: Reason | None = None
+    claims: tuple[Claim, ...] = ()
+    why_not: str = ""  # empty, too, where there is nothing to take turns with
+
+
 class Preemptor:
-    """Makes room for the urgent jobs of one plan: what is kept for one of them is not there for the next."""
+    """Makes room for the jobs of one plan: what is kept for one of them is not there for the next."""
 
     def __init__(self, snapshot: Snapshot, table: Placer) -> None:
         self._table = table
@@ -63,11 +81,20 @@ class Preemptor:
         for one in snapshot.preemptible:
             if one.is_leaving:
                 self._leave(one)
-            elif not one.job.request.urgent and one.claims:
+            elif one.yields_to_urgent and one.claims and not one.job.request.urgent:
                 (self._spared if one.why_not else self._candidates).append(one)
 
+    @property
+    def memory(self) -> int | None:
+        """How many bytes of the machine's memory can still be filled; None: that is not known."""
+        return self._memory
+
+    def leaves(self, one: PreemptibleJob) -> bool:
+        """Whether a job is being suspended, or is to be in this plan."""
+        return one in self._leaving
+
     def make_room(self, job: Job, length: float) -> MakingRoom | None:
-        """What is suspended for this job, which cannot be placed now; None where no suspension helps.
+        """What is suspended for this urgent job, which cannot be placed now; None where no suspension helps.
 
         Nothing is, where those that are being suspended already leave enough: then it waits for these.
         """
@@ -80,12 +107,20 @@ class Preemptor:
                 return None
         claims = self._claims_after(victims, job, length)
         assert claims is not None
+        return self.suspend(victims, job, claims)
+
+    def suspend(
+        self, victims: Iterable[PreemptibleJob], job: Job, claims: tuple[Claim, ...], *, is_new: bool = True
+    ) -> MakingRoom:
+        """Suspend these, and keep the claims for this job. `is_new`: it has not begun, and has booked nothing."""
+        victims = list(victims)
         for one in victims:
-            self._candidates.remove(one)
+            if one in self._candidates:
+                self._candidates.remove(one)
             self._leave(one)
             if self._memory is not None:
-                self._memory -= one.held
-        self._table.promise(job.request.wishes, claims)
+                self._memory = max(0, self._memory - one.held)
+        self._table.promise(job.request.wishes if is_new else None, claims)
         cards = {claim.gpu for claim in claims}
         awaited = [one for one in self._leaving if cards & {claim.gpu for claim in one.claims}]
         suspensions = [Preemption(one.key, one.job, job.id) for one in victims]

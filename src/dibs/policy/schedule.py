@@ -5,7 +5,7 @@ import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dibs.model.gpus import Gpu, Pool
 from dibs.model.jobs import ArrayTask, Job, JobId, Reason, Request, Wishes
@@ -23,8 +23,11 @@ from dibs.policy.fitting import (
     usable_together,
 )
 from dibs.policy.placement import Placer, exceeds_min_free
-from dibs.policy.preemption import Preemptor
+from dibs.policy.preemption import MakingRoom, NextTurn, Preemptor
 from dibs.policy.snapshot import Placement, Plan, Snapshot, SuspendedJob
+
+if TYPE_CHECKING:
+    from dibs.policy.slices import Turns  # few take turns
 
 MOST_GPUS = 200  # of one job: their locks are handed over in one message, and the kernel takes 253 descriptors
 
@@ -36,19 +39,25 @@ def schedule(snapshot: Snapshot) -> Plan:
     cards only if it does not delay the earlier one: it is certain to end in time, or it leaves enough free.
 
     A suspended job goes before waiting jobs of its priority, and reserves its cards likewise. For an urgent job
-    that finds no room, preemptible jobs are suspended; what they leave is kept for it.
+    that finds no room, preemptible jobs are suspended; what they leave is kept for it. Where projects take turns,
+    those are that have had their slice, for whoever is next (slices.py).
     """
     table = Placer(snapshot)
     plan = Plan()
-    preemptor = Preemptor(snapshot, table) if snapshot.preemptible else None
-    suspended = sorted(snapshot.suspended, key=lambda one: _order(one.job), reverse=True)
+    preemptor = Preemptor(snapshot, table) if snapshot.preemptible or snapshot.turns else None
+    turns, waiting = None, snapshot.waiting
+    if preemptor is not None and snapshot.turns is not None:
+        from dibs.policy import slices
+
+        turns = slices.Turns(snapshot, snapshot.turns, table, preemptor)
+        waiting = slices.in_order(snapshot, snapshot.turns)
+    suspended = _Suspended(snapshot, table, plan, turns)
     arrays = _Arrays(snapshot)
     away = dict(snapshot.room_away)
-    stuck: dict[Wishes, tuple[float, Reason]] = {}
-    for job in snapshot.waiting:
+    stuck: dict[Hashable, tuple[float, Reason]] = {}
+    for job in waiting:
         request = job.request
-        while suspended and suspended[-1].job.request.precedence >= request.precedence:
-            _resume(suspended.pop(), table, plan, snapshot)
+        suspended.resume_before(job)
         if snapshot.paused and (reason := _is_paused(request.project, snapshot.paused)):
             plan.reasons[job.id] = reason
             continue
@@ -66,45 +75,129 @@ def schedule(snapshot: Snapshot) -> Plan:
             continue
         wishes = request.wishes
         length = longest(job)
-        twin = stuck.get(wishes)
+        kind = wishes if turns is None else (wishes, request.precedence, turns.party_of(request))
+        twin = stuck.get(kind)
         if twin is not None and length >= twin[0]:  # the same wishes and at least as long: it does not fit either
             plan.reasons[job.id] = twin[1]
             continue
-        claims = table.place(wishes, length)
+        why_not_yet = _why_not_yet(table, job, length, turns)
+        claims = None if why_not_yet else table.place(wishes, length)
         if claims is not None:
             plan.placements.append(Placement(job, claims))
+            if turns is not None:
+                turns.begin(job, claims)
             if request.array is not None:
                 arrays.add(request.array)
-        elif preemptor is not None and request.urgent and (making_room := preemptor.make_room(job, length)):
-            plan.suspensions += making_room.suspensions
-            plan.promises.append(making_room.promised)
-            plan.reasons[job.id] = making_room.reason
+        elif preemptor is not None and (making_room := _make_room(preemptor, turns, job, length)):
+            _suspend_for(making_room, plan)
             if request.array is not None:
                 arrays.add(request.array)
         elif twin is not None:  # shorter, but it does not fit either: the reservation is for both
-            stuck[wishes] = (length, twin[1])
+            stuck[kind] = (length, twin[1])
             plan.reasons[job.id] = twin[1]
         else:
-            plan.reasons[job.id] = reason = table.wait(wishes, length)
-            stuck[wishes] = (length, reason)
-    while suspended:
-        _resume(suspended.pop(), table, plan, snapshot)
+            turn = NextTurn() if turns is None else turns.tell(job, length)
+            yields_to = request.precedence if turns is not None and turn.reason is None else math.inf
+            reason = table.wait(wishes, length, yields_to)
+            reason = why_not_yet or reason
+            stuck[kind] = (length, reason)
+            plan.reasons[job.id] = _sooner(reason, turn, plan, job)
+    suspended.resume_rest()
     if preemptor is not None:
         for job in snapshot.waiting:
             if job.request.urgent and (waits := plan.reasons.get(job.id)):
                 plan.reasons[job.id] = preemptor.and_why_not(job, waits)
+    if turns is not None and plan.reasons:
+        plan.next_turn = turns.next_end(begins=bool(plan.placements or plan.resumptions))
     return plan
 
 
-def _resume(one: SuspendedJob, table: Placer, plan: Plan, snapshot: Snapshot) -> None:
-    """Let a suspended job go on, or reserve its cards for it."""
-    project, length = one.job.request.project, longest(one.job)
-    if snapshot.paused and (reason := _is_paused(project, snapshot.paused)):
-        plan.reasons[one.job.id] = reason
-    elif table.resume(one, length):
-        plan.resumptions.append(one)
-    else:
-        plan.reasons[one.job.id] = table.wait_to_resume(one, length)
+def _why_not_yet(table: Placer, job: Job, length: float, turns: "Turns | None") -> Reason | None:
+    """Why a job must not start though there is room for it; None where it may, if there is room."""
+    if turns is None:
+        return None
+    table.let_pass(job.request.precedence)
+    if not turns.are_going_on:
+        return None
+    tried = table.copy().place(job.request.wishes, length)
+    return None if tried is None else turns.why_not_start(tried)
+
+
+def _make_room(preemptor: Preemptor, turns: "Turns | None", job: Job, length: float) -> MakingRoom | None:
+    """Who is suspended so that a job can start."""
+    if job.request.urgent and (making_room := preemptor.make_room(job, length)):
+        return making_room
+    return None if turns is None else turns.take(job, length)
+
+
+def _suspend_for(making_room: MakingRoom, plan: Plan) -> None:
+    plan.suspensions += making_room.suspensions
+    plan.promises.append(making_room.promised)
+    plan.reasons[making_room.promised.job.id] = making_room.reason
+
+
+def _sooner(reason: Reason, turn: NextTurn, plan: Plan, job: Job) -> Reason:
+    """Why a job waits: until cards are free by themselves, or until its turn comes."""
+    if turn.why_not:
+        return replace(reason, sentence=f"{reason.sentence}; {turn.why_not}")
+    if turn.reason is None or (reason.until is not None and reason.until <= (turn.reason.until or 0.0)):
+        return reason
+    plan.promises.append(Placement(job, turn.claims))
+    return turn.reason
+
+
+class _Suspended:
+    """The suspended jobs while a plan is made: they go before the waiting ones of their precedence.
+
+    Where turns are taken, those that were suspended first go first, and some waiting jobs before them.
+    """
+
+    def __init__(self, snapshot: Snapshot, table: Placer, plan: Plan, turns: "Turns | None") -> None:
+        def order(one: SuspendedJob) -> tuple[float, ...]:
+            first = (-one.job.request.precedence, one.since) if turns is not None else ()
+            return (*first, *_order(one.job))
+
+        self._left = sorted(snapshot.suspended, key=order)
+        self._snapshot = snapshot
+        self._table = table
+        self._plan = plan
+        self._turns = turns
+
+    def resume_before(self, job: Job) -> None:
+        """Let those go on, or reserve their cards for them, that go before a waiting job."""
+        if not self._left:
+            return
+        precedence, turns = job.request.precedence, self._turns
+        later = []
+        for one in self._left:
+            own = one.job.request.precedence
+            if own < precedence or (own == precedence and turns is not None and turns.goes_before(job, one)):
+                later.append(one)
+            else:
+                self._resume(one)
+        self._left = later
+
+    def resume_rest(self) -> None:
+        for one in self._left:
+            self._resume(one)
+
+    def _resume(self, one: SuspendedJob) -> None:
+        table, plan, turns, paused = self._table, self._plan, self._turns, self._snapshot.paused
+        request, length = one.job.request, longest(one.job)
+        table.let_pass(request.precedence if turns is not None else -math.inf)
+        if paused and (reason := _is_paused(request.project, paused)):
+            plan.reasons[one.job.id] = reason
+        elif table.resume(one, length):
+            plan.resumptions.append(one)
+            if turns is not None:
+                turns.begin(one.job, one.claims)
+        elif turns is not None and (making_room := turns.take_back(one, length)):
+            _suspend_for(making_room, plan)
+        else:
+            turn = NextTurn() if turns is None else turns.tell_back(one, length)
+            yields_to = request.precedence if turns is not None and turn.reason is None else math.inf
+            reason = table.wait_to_resume(one, length, yields_to)
+            plan.reasons[one.job.id] = _sooner(reason, turn, plan, one.job)
 
 
 def waits_for_turn(ahead: int, reason: Reason) -> Reason:

@@ -13,6 +13,7 @@ from dibs.model.units import is_gpu_id
 from dibs.model.usage import Lessons
 
 WHOLE = Fraction(1)
+Party = tuple[str, int]  # on whose behalf jobs take turns: a project and a sweep of it; 0: no sweep
 EMPTIEST, COOLEST, LAST = "emptiest", "coolest", "last"
 
 
@@ -73,9 +74,9 @@ class MoveSpeed:
 
 @dataclass(frozen=True, slots=True)
 class PreemptibleJob:
-    """A running attempt that may be suspended for an urgent job. What it holds counts as taken of its cards.
+    """A running attempt that may be suspended for another job. What it holds counts as taken of its cards.
 
-    Where the driver cannot, it may be sent its checkpoint signal instead.
+    Where the driver cannot, it may be sent its checkpoint signal instead, for an urgent job.
     """
 
     key: AttemptKey
@@ -84,8 +85,11 @@ class PreemptibleJob:
     held: int = 0  # bytes on its cards, which are to be moved
     leaving_since: float | None = None  # it is being suspended since then: its cards become free soon
     ends_at: float | None = None  # at the latest; None: it has no limit
-    why_not: str = ""  # why it is not suspended, though it is preemptible
+    why_not: str = ""  # why it is not suspended, though it might be
     rung: Rung = Rung.CUDA  # how it is brought to leave its cards
+    yields_to_urgent: bool = True  # it may be suspended for an urgent job
+    takes_turns: bool = False  # it may be suspended when it has had a slice of time
+    turn_began: float = 0.0  # when it started, or went on
 
     @property
     def is_leaving(self) -> bool:
@@ -102,6 +106,16 @@ class SuspendedJob:
     held: int = 0  # bytes that are to be moved back
     held_on: Mapping[str, int] = field(default_factory=dict)  # the same by a card's key, where that is known
     not_yet: str = ""  # why it was not resumed a moment ago: it is tried again a while later
+    since: float = 0.0  # when it was suspended
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTaking:
+    """How projects and sweeps take turns on cards, where they do."""
+
+    slice: float  # seconds
+    held: Mapping[Party, Fraction]  # of all cards, by the jobs that run
+    began: Mapping[Party, float]  # when each last got a card, as far as somebody has been suspended since
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,6 +141,7 @@ class Snapshot:
     memory_to_fill: int | None = None  # bytes of the machine's memory that these may be moved into
     suspended: Sequence[SuspendedJob] = ()  # without those that their owner suspended: these go on when told to
     move_speed: MoveSpeed = MoveSpeed()
+    turns: TurnTaking | None = None  # None: nobody takes turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +154,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """A running attempt that is to be suspended, so that an urgent job can start."""
+    """A running attempt that is to be suspended, so that another job can start or go on."""
 
     key: AttemptKey
     job: Job
@@ -148,13 +163,14 @@ class Preemption:
 
 @dataclass(slots=True)
 class Plan:
-    """Which jobs start or resume next, which are suspended for urgent ones, and why the others wait."""
+    """Which jobs start or resume next, which are suspended for others, and why the others wait."""
 
     placements: list[Placement] = field(default_factory=list)
     reasons: dict[JobId, Reason] = field(default_factory=dict)  # of waiting and of suspended jobs
     suspensions: list[Preemption] = field(default_factory=list)
-    promises: list[Placement] = field(default_factory=list)  # what urgent jobs get once room was made for them
+    promises: list[Placement] = field(default_factory=list)  # what jobs get once room was made for them
     resumptions: list[SuspendedJob] = field(default_factory=list)
+    next_turn: float | None = None  # when somebody's turn comes
 
 
 @dataclass(frozen=True, slots=True)

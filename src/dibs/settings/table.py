@@ -35,6 +35,7 @@ class Settings:
     container_engine: str = "auto"
     default_backend: str = "local"
     preemptible: bool | tuple[str, ...] = False  # or the projects of which jobs are
+    slice: float | None = None  # seconds; None: nobody takes turns
     backends_slurm_root: str = ""  # empty: the queue's own folder
     backends_slurm_python: str = ""
     backends_slurm_source: str = ""
@@ -193,6 +194,13 @@ TABLE = (
         "off",
         values.truth_or_names,
         "Whether urgent jobs may suspend jobs that do not say so: on, off, or projects: vision,audio.",
+    ),
+    Setting(
+        "slice",
+        "DIBS_SLICE",
+        "off",
+        values.time_or_off,
+        "How long a job has a GPU until it is suspended for one of another project or sweep: off, or 30m.",
     ),
     Setting(
         "default_backend",

@@ -98,6 +98,15 @@ def time(written: object) -> float:
     return found
 
 
+def time_or_off(written: object) -> float | None:
+    if written is False or (isinstance(written, str) and written.lower() in _FALSE):
+        return None
+    try:
+        return time(written)
+    except BadInput:
+        raise BadInput('it is "off", or a time like "30m" or "2h"') from None
+
+
 def canary(written: object) -> str:
     found = text(written).strip()
     if not found:

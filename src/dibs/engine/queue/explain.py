@@ -123,7 +123,7 @@ class Explain:
         reason = self._before_line(job, now) or self._in_line(job, now)
         if reason.code == "paused":
             return WaitExplanation(reason, unknown=prospect.unknown)
-        if reason.code == _MAKES_ROOM:  # the forecast knows nothing of suspensions
+        if reason.code in _BY_SUSPENDING:  # the forecast knows nothing of suspensions
             return WaitExplanation(reason, reason.until, "" if reason.until else _TAKES_LONGER)
         return WaitExplanation(reason, prospect.starts_at, prospect.unknown)
 
@@ -427,7 +427,7 @@ class Explain:
 
 
 _STARTING = Reason("starting", "is about to start")
-_MAKES_ROOM = "suspending"  # the reason of a job that others are suspended for
+_BY_SUSPENDING = frozenset({"suspending", "slice"})  # reasons of jobs that others are suspended for, now or later
 _TAKES_LONGER = "that takes longer than it did before"
 
 

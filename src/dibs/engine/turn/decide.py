@@ -99,6 +99,7 @@ class Turn:
     line: QueueHead | None  # None: unchanged
     look_after: float | None  # seconds after which cards of other programs are tried again
     plan_by: float | None  # when the next plan must be made at the latest
+    next_turn: float | None  # when somebody's turn on a card comes
 
     @property
     def resumed(self) -> list[OpenAttempt]:
@@ -129,6 +130,7 @@ class _Decision:
         self._line: QueueHead | None = None
         self._look_after: float | None = None
         self._plan_by: float | None = None
+        self._next_turn: float | None = None
 
     def turn(self) -> Turn:
         return Turn(
@@ -143,6 +145,7 @@ class _Decision:
             line=self._line,
             look_after=self._look_after,
             plan_by=self._plan_by,
+            next_turn=self._next_turn,
         )
 
     # -- what became of attempts -----------------------------------------------------------------------
@@ -418,8 +421,23 @@ class _Decision:
             self._plan_by = cached.at + plan_cache.HOLDS
         elif state.waiting.count or state.wants_back:
             plan, snapshot = self._place()
+            self._next_turn = plan.next_turn
             state.plan = plan_cache.made(cached, state, plan, snapshot, self._begun, surroundings)
             self._wait_in_line(plan, snapshot)
+        self._note_turns()
+
+    def _note_turns(self) -> None:
+        """Remember who has had a card since somebody was suspended: it is the turn of others."""
+        if self._facts.suspend_rules.slice is None:
+            return
+        from dibs.policy.slices import party_of  # few take turns
+
+        state = self._next
+        if not state.wants_back:
+            state.turns_began = {}
+        elif got := [*self._begun, *(one for one in self._moved if one.job.state is State.SUSPENDED)]:
+            parties = {party_of(one.job.request) for one in got if one.attempt.claims}
+            state.turns_began = {**state.turns_began, **dict.fromkeys(parties, self._now)}
 
     def _may_start(self) -> bool:
         facts, state = self._facts, self._next

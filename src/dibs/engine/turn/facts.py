@@ -23,13 +23,16 @@ from dibs.policy.snapshot import (
     Hold,
     MoveSpeed,
     Order,
+    Party,
     PreemptibleJob,
     Snapshot,
     SuspendedJob,
+    TurnTaking,
 )
 
 NOT_ASKED = "it is not known yet whether this driver can suspend jobs"
 NOT_OF_NVIDIA = "its GPU is not one of NVIDIA's"  # why the driver cannot suspend it
+_OTHER_SWEEPS = 64  # more jobs of a class that are looked at where sweeps take turns: those before may be of one
 BEING_READ = "is being looked at"  # why nothing starts on a card before its next reading
 
 
@@ -245,7 +248,8 @@ class TurnFacts:
     lessons: Lessons = field(default_factory=dict)  # of the shapes that wait and run
     usages: Mapping[Key, Usage] = field(default_factory=dict)  # of open attempts, as far as they are measured
     limits: Limits | None = None  # of the circuit breakers; None: there are none
-    held: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)  # bytes on their cards, of open attempts
+    # Bytes on their cards, of the attempts that may be suspended.
+    held: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
     tried_lately: frozenset[Key] = frozenset()  # suspended attempts that found no room a moment ago
     move_speed: MoveSpeed = MoveSpeed()  # by earlier suspensions
     may_suspend: bool = False  # attempts, to make room for others
@@ -287,7 +291,9 @@ def take_snapshot(
 
     def most_at_once(request: Request) -> int:
         # At least one, so that its owner can be told why it waits.
-        return max(1, remote_room.get(request.on, 0)) if request.on else facts.most_at_once(request.wishes)
+        if request.on:
+            return max(1, remote_room.get(request.on, 0))
+        return facts.most_at_once(request.wishes) + (0 if facts.suspend_rules.slice is None else _OTHER_SWEEPS)
 
     waiting: Sequence[Job] = state.waiting.first(most_at_once, now)
     if state.held_groups:
@@ -304,6 +310,7 @@ def take_snapshot(
             one.suspension.held_bytes if one.suspension.frees_cards else 0,
             one.suspension.held if one.suspension.frees_cards else {},
             one.suspension.why_not if one.attempt.key in facts.tried_lately else "",
+            one.suspension.suspended_at or one.suspension.began_at,
         )
         for one in state.open.values()
         if one.suspension is not None
@@ -338,7 +345,26 @@ def take_snapshot(
         memory_to_fill=memory_to_fill(facts.memory_available, state.open.values()),
         suspended=suspended,
         move_speed=facts.move_speed,
+        turns=_turns(state, facts),
     )
+
+
+def _turns(state: NextState, facts: TurnFacts) -> TurnTaking | None:
+    """Who has how much of the cards, where turns are taken."""
+    if facts.suspend_rules.slice is None:
+        return None
+    from dibs.policy.slices import party_of  # few take turns
+
+    held: dict[Party, Fraction] = {}
+    began = dict(state.turns_began)
+    for one in state.open.values():
+        party = party_of(one.job.request)
+        is_leaving = one.suspension is not None and one.suspension.phase is SuspensionPhase.SUSPENDING
+        if one.is_suspended or is_leaving:
+            continue
+        held[party] = held.get(party, Fraction(0)) + sum((claim.share for claim in one.held_claims), Fraction(0))
+        began[party] = max(began.get(party, 0.0), one.turn_began)
+    return TurnTaking(facts.suspend_rules.slice, held, began)
 
 
 def memory_to_fill(available: int | None, open_attempts: Iterable[OpenAttempt]) -> int | None:
@@ -353,8 +379,9 @@ def memory_to_fill(available: int | None, open_attempts: Iterable[OpenAttempt]) 
 
 
 def _preemptible(state: NextState, facts: TurnFacts, now: float) -> Iterable[PreemptibleJob]:
-    """What runs here and may be suspended for an urgent job, or is being suspended already."""
+    """What runs here and may be suspended for another job, or is being suspended already."""
     room = memory_to_fill(facts.memory_available, state.open.values())
+    rules = facts.suspend_rules
     for key, one in state.open.items():
         suspension, job, claims, ends_at = one.suspension, one.job, one.attempt.claims, _ends_at(one)
         if suspension is not None and suspension.phase is SuspensionPhase.SUSPENDING:
@@ -362,18 +389,27 @@ def _preemptible(state: NextState, facts: TurnFacts, now: float) -> Iterable[Pre
             yield PreemptibleJob(key, job, claims, size, since, ends_at)
         elif suspension is not None and suspension.is_saving(job.request.checkpoint, now):
             yield PreemptibleJob(key, job, claims, 0, suspension.ended_at, ends_at, rung=Rung.CHECKPOINT)
-        elif facts.may_suspend and _may_be_preempted(one, facts) and key[0] not in state.stopping:
+        elif facts.may_suspend and _may_be_suspended(one, facts) and key[0] not in state.stopping:
             size = sum(facts.held.get(key, {}).values())
             why_not = _why_not_by_driver(one, facts)
-            if why_not and job.request.checkpoint is not None and not _was_refused(one):
-                yield PreemptibleJob(key, job, claims, 0, None, ends_at, rung=Rung.CHECKPOINT)
-            else:
-                why_not = why_not or too_much_to_move(size, room)
-                yield PreemptibleJob(key, job, claims, size, None, ends_at, why_not)
+            saves = bool(why_not) and job.request.checkpoint is not None and not _was_refused(one)
+            yield PreemptibleJob(
+                key,
+                job,
+                claims,
+                0 if saves else size,
+                ends_at=ends_at,
+                why_not="" if saves else why_not or too_much_to_move(size, room),
+                rung=Rung.CHECKPOINT if saves else Rung.CUDA,
+                # What starts in this very turn has no process yet that could be asked.
+                yields_to_urgent=key in facts.held and rules.lets_urgent_jobs_pass(job.request),
+                takes_turns=not saves and rules.takes_turns(job.request),
+                turn_began=one.turn_began,
+            )
 
 
-def _may_be_preempted(one: OpenAttempt, facts: TurnFacts) -> bool:
-    return one.job.state is State.RUNNING and facts.suspend_rules.lets_urgent_jobs_pass(one.job.request)
+def _may_be_suspended(one: OpenAttempt, facts: TurnFacts) -> bool:
+    return one.job.state is State.RUNNING and facts.suspend_rules.lets_others_pass(one.job.request)
 
 
 def _was_refused(one: OpenAttempt) -> bool:

@@ -21,6 +21,7 @@ from dibs.model.records import Consequences, Mark, Record
 from dibs.model.suspensions import Suspension, SuspensionPhase, without_hold
 from dibs.policy.outcomes import Breakers
 from dibs.policy.schedule import served_after
+from dibs.policy.snapshot import Party
 
 KEPT = 256  # jobs of one class in memory, and of those whose moment has not come
 _MOST_CLASSES = 128  # of one project in a plan: with `--vram auto` each script has a class of its own
@@ -266,6 +267,13 @@ class OpenAttempt:
         return any(is_amd(claim.gpu) for claim in self.attempt.claims)
 
     @property
+    def turn_began(self) -> float:
+        """When it started, or last went on."""
+        one = self.suspension
+        is_back = one is not None and one.is_over and one.resuming_at is not None
+        return one.ended_at if is_back and one is not None and one.ended_at else self.attempt.opened_at
+
+    @property
     def held_claims(self) -> tuple[Claim, ...]:
         """What it has of its cards now: nothing while a suspension frees them."""
         is_off = self.is_suspended and self.suspension is not None and self.suspension.frees_cards
@@ -325,6 +333,7 @@ class EngineState:
     remote: Mapping[Key, OpenAttempt] = field(default_factory=dict)  # with other systems
     served: Mapping[str, float] = field(default_factory=dict)  # what each project was given, for taking turns
     projects: frozenset[str] = frozenset()  # of which jobs wait or run
+    turns_began: Mapping[Party, float] = field(default_factory=dict)  # while somebody is suspended
     false_starts: Mapping[JobId, tuple[int, float]] = field(default_factory=dict)  # how many, and since when
     last_good_start: float = 0.0  # when it last turned out that something had been started
     failures: int = 0
@@ -356,6 +365,7 @@ class NextState:
         self.remote = dict(state.remote)
         self.served = state.served
         self.projects = state.projects
+        self.turns_began = state.turns_began
         self.false_starts = dict(state.false_starts)
         self.last_good_start = state.last_good_start
         self.failures = state.failures
@@ -379,6 +389,7 @@ class NextState:
             remote=self.remote,
             served=self.served,
             projects=self.projects,
+            turns_began=self.turns_began,
             false_starts=self.false_starts,
             last_good_start=self.last_good_start,
             failures=self.failures,
