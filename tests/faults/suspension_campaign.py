@@ -55,9 +55,9 @@ class SuspensionCampaign:
         self.daemons.append(self.world.run_daemon(program=self._program, env=environment))
         return self.daemons[-1]
 
-    def add(self, name: str = "train", *options: str, delays: str = "", count: int = 0) -> int:
+    def add(self, name: str = "train", *options: str, delays: str = "", count: int = 0, more: str = "") -> int:
         """A program that counts, and ends after so many steps if at all. Returns when it has begun."""
-        words = self.moving.program(name, self.machine.gigabytes, count)
+        words = [*self.moving.program(name, self.machine.gigabytes, count), *more.split()]
         for delay in delays.split():
             words += ["--delay", delay]
         job = self.world.add("-J", name, *options, "--", f"{shlex.join(words)}; true")

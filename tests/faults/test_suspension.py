@@ -5,6 +5,7 @@ Real processes, a real daemon, and a driver that is a fake (tests/cuda); bench/o
 
 import pytest
 
+from cuda.machine import stands_still
 from faults.suspension_campaign import POINTS_OF_DAEMONS, POINTS_OF_SHIMS, SuspensionCampaign
 from stories.test_making_room import MovingWorld, moving
 
@@ -56,3 +57,26 @@ def test_calls_of_the_driver_that_take_longer_than_a_helper_may(moving: MovingWo
 @pytest.mark.parametrize("point", POINTS_OF_SHIMS)
 def test_a_kill_of_the_shim_at_this_point(campaign: SuspensionCampaign, point: str) -> None:
     assert campaign.kill_shim_at(point) == []
+
+
+@pytest.mark.parametrize("point", ["after-answer", "after-move-intent:2", "after-answer:2", "after-move:2"])
+def test_a_job_that_only_a_signal_can_stop_outlives_its_daemon(campaign: SuspensionCampaign, point: str) -> None:
+    """The driver cannot move it, so that it is stopped; then the driver would not answer about it any more."""
+    campaign.begin(point)
+    train = campaign.add(more="--managed")
+    ledger = campaign.moving.ledger("train")
+
+    campaign.ask("suspend", train)
+    campaign.die()
+    campaign.begin()
+    campaign.moving.wait_for_state(train, "suspended")
+    still = stands_still(ledger)
+    suspension = campaign.moving.job(train)["suspension"]
+    campaign.ask("resume", train)
+
+    assert still
+    assert (suspension["rung"], suspension["frees_cards"]) == ("stop", False)
+    assert "memory that cannot be moved" in suspension["why_not"]
+    assert campaign.complaints(train, "running") == []
+    campaign.moving.end(train)
+    assert campaign.complaints_at_the_end() == []

@@ -400,7 +400,7 @@ def test_an_attempt_that_is_just_starting_is_asked_again(monkeypatch: pytest.Mon
 
 
 def test_an_attempt_that_is_over_has_ended(queue: Queue) -> None:
-    attempt = queue.start("--steps", "3")
+    attempt = queue.start("--steps", "200")  # it is seen while it runs
     queue.hands.wait(attempt)
 
     assert queue.ask(attempt, "suspend").state == queue.ask(attempt, "resume").state == "ended"

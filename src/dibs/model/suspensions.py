@@ -90,7 +90,8 @@ class Suspension:
     def event(self) -> str:
         """What has happened, for those that listen; empty where it ended with its attempt, which they hear of."""
         if not self.is_over:
-            return str(self.phase)
+            is_told = self.phase is SuspensionPhase.SUSPENDING and self.rung is not None
+            return "" if is_told else str(self.phase)  # it has begun already, with another rung
         if self.resuming_at is not None:
             return "" if self.was_lost else "resumed"
         return "not_suspended" if self.why_not and self.suspended_at is None else ""

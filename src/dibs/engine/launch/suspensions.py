@@ -73,7 +73,6 @@ class Suspensions:
         self._moving: dict[Key, OpenAttempt] = {}
         self._findings: dict[Key, MoveFound] = {}
         self._again: dict[Key, float] = {}  # when those without an answer are asked again
-        self._only_stop: dict[Key, Answer] = {}  # on the rung below the driver: what it said of them
         self._unsure: set[Key] = set()  # a helper was ended: the driver may still have what it was asked
         self._lost: Counter[Key] = Counter()  # how often the driver has not known a process of theirs
         self._said: dict[Key, str] = {}  # why there was no answer, as it was announced last
@@ -140,7 +139,7 @@ class Suspensions:
         self._helpers.expire(self._ticks())
         # As they are now: their owner may have asked for something else meanwhile.
         self._moving = {key: open_attempts[key] for key in self._moving if key in open_attempts}
-        for key in {*self._only_stop, *self._unsure, *self._lost, *self._said} - open_attempts.keys():
+        for key in {*self._unsure, *self._lost, *self._said} - open_attempts.keys():
             self._forget(key)
         for key in [key for key, at in self._again.items() if at <= now or key not in self._moving]:
             del self._again[key]
@@ -167,7 +166,7 @@ class Suspensions:
         assert suspension is not None, "only what has a suspension is moved"
         self._moving[key] = one
         is_resuming = suspension.phase is SuspensionPhase.RESUMING
-        if one.is_on_amd and not is_resuming and key not in self._only_stop:
+        if one.is_on_amd and not is_resuming and suspension.rung is not Rung.STOP:
             self._answered(key, Answer(state="running", code="no-driver", why=NOT_OF_NVIDIA))
             return
         room = {gpu: room_for(held, self._card_memory(gpu)) for gpu, held in suspension.held.items() if held}
@@ -176,7 +175,7 @@ class Suspensions:
             "folder": one.attempt.folder,
             "may_have_several": one.job.request.no_cuda_ipc,
             # What has no card needs no driver: only the processor's time matters.
-            "only_stop": key in self._only_stop or suspension.rung is Rung.STOP or not one.attempt.claims,
+            "only_stop": suspension.rung is Rung.STOP or not one.attempt.claims,
             "room": room if is_resuming and suspension.frees_cards else {},
             "leases": self._lease_files(one),
         }
@@ -214,7 +213,7 @@ class Suspensions:
         elif answer.state == "suspended":
             rung = Rung(answer.rung) if answer.rung else one.suspension.rung
             # Only the driver knows that nothing is left on a card: what has been measured may be old, or nothing.
-            is_on_card = key in self._only_stop and one.attempt.claims
+            is_on_card = one.suspension.rung is Rung.STOP and one.attempt.claims
             frees_cards = rung is Rung.CUDA or not is_on_card
             if one.suspension.phase is SuspensionPhase.RESUMING:
                 self._rests[key] = now + _PAUSE
@@ -225,8 +224,7 @@ class Suspensions:
                     rung=rung,
                     held=answer.held,
                     frees_cards=frees_cards,
-                    why_not=answer.why or self._why_only_stopped(key),
-                    obstacle=self._obstacle(key),
+                    why_not=answer.why or one.suspension.why_not,
                 )
             )
         elif one.suspension.phase is SuspensionPhase.SUSPENDING:
@@ -238,7 +236,8 @@ class Suspensions:
         """The driver cannot suspend it: take the next rung of the ladder."""
         suspension, key, request = one.suspension, one.attempt.key, one.job.request
         assert suspension is not None
-        if answer.code in _NEXT_RUNG and key not in self._only_stop:
+        obstacle = _OBSTACLES.get(answer.code)
+        if answer.code in _NEXT_RUNG and suspension.rung is not Rung.STOP:
             if request.checkpoint is not None:
                 self._found(
                     MoveFound(
@@ -246,29 +245,24 @@ class Suspensions:
                         stands_still=False,
                         rung=Rung.CHECKPOINT,
                         why_not=f"{answer.why}; it was sent its checkpoint signal instead",
-                        obstacle=_OBSTACLES.get(answer.code),
+                        obstacle=obstacle,
                     )
                 )
                 self._signal(key, request.checkpoint.signal)
                 return
             if not suspension.resumes:  # asked for by its owner, and not to make room
-                self._only_stop[key] = answer
-                self._ask(one)
+                # Recorded before it is stopped: the next engine could not ask the driver about it any more.
+                stop = MoveFound(
+                    key=key, stands_still=False, rung=Rung.STOP, why_not=answer.why, obstacle=obstacle
+                )
+                self._found(stop)
                 return
-        why_not = answer.why or "it went on"
-        obstacle = _OBSTACLES.get(answer.code) or self._obstacle(key)
-        self._found(MoveFound(key=key, stands_still=False, why_not=why_not, obstacle=obstacle))
-
-    def _why_only_stopped(self, key: Key) -> str:
-        return "" if (said := self._only_stop.get(key)) is None else said.why
-
-    def _obstacle(self, key: Key) -> Obstacle | None:
-        """What the driver met before it was left alone."""
-        return None if (said := self._only_stop.get(key)) is None else _OBSTACLES.get(said.code)
+        self._found(
+            MoveFound(key=key, stands_still=False, why_not=answer.why or "it went on", obstacle=obstacle)
+        )
 
     def _forget(self, key: Key) -> None:
         """What was noted about an earlier move of it."""
-        self._only_stop.pop(key, None)
         self._unsure.discard(key)
         self._lost.pop(key, None)
         self._said.pop(key, None)

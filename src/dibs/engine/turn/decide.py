@@ -261,6 +261,10 @@ class _Decision:
         if before is None or not one.is_moving:
             return
         at = self._now if found.at is None else min(found.at, self._now)
+        if found.rung is Rung.STOP and not found.stands_still:
+            self._note_obstacle(one, found)
+            self._moved.append(self._with_suspension(one, replace(before, rung=Rung.STOP, why_not=found.why_not)))
+            return
         if not found.stands_still:
             after = replace(
                 before,

@@ -216,7 +216,7 @@ class MoveFound:
 
     key: Key
     stands_still: bool  # afterwards
-    rung: Rung | None = None  # how it was suspended
+    rung: Rung | None = None  # how it was suspended; if it does not stand still, how it is to be tried next
     held: Mapping[str, int] = field(default_factory=dict)  # bytes that were moved then, by card
     frees_cards: bool = True
     why_not: str = ""  # it could not be done, for this reason; or, by a signal, not by the driver
