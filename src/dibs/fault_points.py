@@ -7,17 +7,13 @@ from collections.abc import Callable, Mapping
 Reach = Callable[[str], None]
 
 
-def pass_point(point: str) -> None:
-    """A named point of a protocol where nothing is injected."""
-
-
-def fault_point(environ: Mapping[str, str]) -> Reach:
+def fault_point(environ: Mapping[str, str]) -> Reach | None:
     """`DIBS_FAULT=after-intent:3` kills this process the third time it reaches that point.
 
     `after-intent:3:stop` stops it there by SIGSTOP. Several points have commas between them.
     """
     if not environ.get("DIBS_FAULT"):
-        return pass_point
+        return None
     left: dict[str, int] = {}
     how: dict[str, int] = {}
     for fault in environ["DIBS_FAULT"].split(","):

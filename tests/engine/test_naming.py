@@ -1,9 +1,9 @@
 """Cards that jobs name: by number in their owner's words, by UUID in ours."""
 
-from dibs.engine.queue.requests import by_uuid
 from dibs.gpus.pool import declared_gpu
 from dibs.model.gpus import Card, Gpu, Pool
 from dibs.model.jobs import Command, Request, Wishes
+from dibs.policy.fitting import by_uuid
 
 POOL = Pool(
     cards=tuple(

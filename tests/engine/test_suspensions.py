@@ -16,7 +16,7 @@ from dibs.model.gpus import Card, Gpu, GpuReading, Machine, Pool, Reading, decla
 from dibs.model.jobs import Checkpoint, JobId, State, Wishes
 from dibs.model.suspensions import Obstacle
 from dibs.model.usage import Lesson
-from dibs.policy.preemption import SuspendRules
+from dibs.policy.snapshot import SuspendRules
 from dibs.supervise.suspension import Answer, WhenAnswered
 from engine.queue_world import QueueWorld, a_wish
 from engine.world import Died, a_pool

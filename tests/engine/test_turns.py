@@ -3,7 +3,7 @@
 import pytest
 
 from dibs.model.gpus import declared_key
-from dibs.policy.preemption import SuspendRules
+from dibs.policy.snapshot import SuspendRules
 from engine.queue_world import a_wish
 from engine.test_suspensions import GIB, SuspendingWorld, world
 

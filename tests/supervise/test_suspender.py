@@ -394,7 +394,7 @@ def test_an_attempt_that_is_just_starting_is_asked_again(monkeypatch: pytest.Mon
         suspender, "facts", lambda folder: AttemptFacts(is_locked=True, record=None, has_started=False)
     )
 
-    answer = suspender._answer({"do": "suspend", "folder": "/nowhere", "only_stop": True}, {})
+    answer = suspender._answer({"do": "suspend", "folder": "/nowhere", "only_stop": True}, {}, suspender._pass)
 
     assert (answer["state"], answer["code"]) == ("unclear", "starting")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dibs.backends.local import LocalBackend
 from dibs.backends.slurm.files import ROOT_SETTING
-from dibs.build.run import build_cards, build_place
+from dibs.build.run import build_cards, build_place, named_points
 from dibs.build.slurm import build_slurm, is_set_up
 from dibs.dataclass import dataclass
 from dibs.engine.driver import Hooks
@@ -27,14 +27,13 @@ from dibs.engine.watch.health import FailureJudge, Health
 from dibs.engine.watch.metering import stored_usage
 from dibs.engine.watch.sharing_rules import sharing_rules
 from dibs.errors import DibsError
-from dibs.fault_points import fault_point
 from dibs.gpus.detect import find_probe
 from dibs.gpus.pool import resolve_pool
 from dibs.gpus.probe import Probe
 from dibs.leases.leases import Leases, build_leases
 from dibs.model.gpus import Pool, parse_gpu_list
 from dibs.policy.outcomes import Limits
-from dibs.policy.preemption import SuspendRules
+from dibs.policy.snapshot import SuspendRules
 from dibs.settings import Settings
 from dibs.store.journal import NAME, Journal
 from dibs.store.rebuild import RebuildReport, rebuild
@@ -70,7 +69,7 @@ def build_queue(
     probe = find_probe(environ)
     browse = settings.results_folder or f"{os.path.dirname(root)}/results"
     results = BrowsableFolders("" if browse == "none" else os.path.abspath(browse))
-    reach = fault_point(environ)
+    reach = named_points(environ)
     channels = Channels(
         command=settings.notify_command,
         webhook=settings.notify_webhook,

@@ -1,18 +1,17 @@
 """The engine of `dibs run` and its parts, which a queue has too."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from dibs import paths
 from dibs.backends.local import LocalBackend
 from dibs.engine.driver import Hooks
-from dibs.engine.engine import Engine, EngineLimits
+from dibs.engine.engine import Engine, EngineLimits, pass_point
 from dibs.engine.launch.launcher import Place
 from dibs.engine.launch.results import Results
 from dibs.engine.watch.cards import Cards
 from dibs.engine.watch.own_processes import attempt_of, is_of_a_running_job
 from dibs.engine.watch.sharing_rules import SharingRules
-from dibs.fault_points import fault_point
 from dibs.gpus.processes import pid_is_alive
 from dibs.leases.leases import build_leases
 from dibs.model.gpus import Pool
@@ -80,5 +79,14 @@ def build_list_engine(
         announce=hooks.announce,
         ask_for_turn=hooks.ask_for_turn,
         start_thread=hooks.start_thread,
-        reach=fault_point(environ),
+        reach=named_points(environ),
     )
+
+
+def named_points(environ: Mapping[str, str]) -> Callable[[str], None]:
+    """What is called at the named points of an engine."""
+    if "DIBS_FAULT" in environ:
+        from dibs.fault_points import fault_point  # for crash tests
+
+        return fault_point(environ) or pass_point
+    return pass_point

@@ -49,7 +49,6 @@ from dibs.engine.turn.state import (
 from dibs.engine.watch.cards import Cards
 from dibs.engine.watch.metering import Meters
 from dibs.errors import StoreUnusable
-from dibs.fault_points import Reach, pass_point
 from dibs.leases.leases import Leases
 from dibs.model.events import Event, Refused, Trouble
 from dibs.model.gpus import NOT_COUNTED, Claim, Machine, Reading
@@ -57,10 +56,9 @@ from dibs.model.jobs import Attempt, Job, JobId, Request, State
 from dibs.model.records import Consequences, GpusAstray
 from dibs.model.suspensions import Suspension, too_much_to_move
 from dibs.policy.outcomes import Limits
-from dibs.policy.preemption import SuspendRules, learned_speed
 from dibs.policy.schedule import exceeds_machine, impossible, wish_in_the_way
 from dibs.policy.shapes import shape_of_job
-from dibs.policy.snapshot import MoveSpeed, Snapshot
+from dibs.policy.snapshot import MoveSpeed, Snapshot, SuspendRules
 from dibs.store.codec import class_of
 from dibs.store.recorder import Recorder
 from dibs.store.store import Store
@@ -77,6 +75,10 @@ _CLOSELY_FOR = 120.0  # seconds after a start in which its memory is read often
 _LIST_IS_VALID = 0.1  # seconds for which the list of cards that others hold stays valid
 _ASK_THE_DOCTOR = "`dibs doctor` says why"
 _MAKE_ROOM = "free some space (`df -h`); nothing was changed"
+
+
+def pass_point(point: str) -> None:
+    """A named point of a protocol: crash tests kill the engine there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,7 @@ class Engine:
         remote: "RemoteSystems | None" = None,
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
-        reach: Reach = pass_point,
+        reach: Callable[[str], None] = pass_point,
     ) -> None:
         self.store = store
         self.recorder = recorder
@@ -622,6 +624,8 @@ class Engine:
 
     def move_speed(self) -> MoveSpeed:
         """How fast the memory of jobs is moved, as learned from the last suspensions on this machine."""
+        from dibs.policy.preemption import learned_speed  # few queues suspend jobs
+
         latest = self.store.suspensions.latest()
         return learned_speed(
             ((one.held_bytes, one.suspended_at - one.began_at) for one in latest if one.suspended_at is not None),

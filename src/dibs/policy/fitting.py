@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from dibs.model.gpus import Card, Claim, Gpu
+from dibs.model.gpus import Card, Claim, Gpu, Pool, declared_key
 from dibs.model.jobs import Cause, Outcome, Request, Wishes
 from dibs.model.suspensions import Obstacle
 from dibs.model.units import show_size
@@ -303,3 +303,33 @@ def _mean(before: Lesson, usage: Usage) -> float:
     if usage.mean_cpus is None:
         return before.cpus
     return (before.cpus * before.runs + usage.mean_cpus) / (before.runs + 1)
+
+
+def by_uuid(requests: Sequence[Request], pool: Pool) -> Sequence[Request]:
+    """The same, with the UUIDs of cards instead of numbers: after a reboot a number may mean another card.
+
+    Jobs of one list share their wishes still. A card that was only declared has nothing but its number.
+    """
+    if not any(request.wishes.only or request.wishes.prefer for request in requests):
+        return requests
+    known: dict[Wishes, Wishes] = {}
+    found = []
+    for request in requests:
+        wishes = request.wishes
+        if wishes not in known:
+            known[wishes] = replace(wishes, only=_keys(wishes.only, pool), prefer=_keys(wishes.prefer, pool))
+        found.append(replace(request, wishes=known[wishes]))
+    return found
+
+
+def _keys(ids: Iterable[str], pool: Pool) -> tuple[str, ...]:
+    keys = (key for one in ids for key in _keys_of_one(one, pool))
+    return tuple(dict.fromkeys(keys))
+
+
+def _keys_of_one(gpu_id: str, pool: Pool) -> list[str]:
+    """What it means in this pool; as it is where it means nothing yet: the pool may grow."""
+    if not gpu_id[:1].isdigit():
+        return [gpu_id]
+    gpus = [card.gpu for card in pool.cards if card.gpu.is_called(gpu_id)]
+    return [gpu.number if gpu.key == declared_key(gpu.index) else gpu.key for gpu in gpus] or [gpu_id]

@@ -12,7 +12,7 @@ from itertools import combinations
 
 from dibs.dataclass import dataclass
 from dibs.model.gpus import Claim
-from dibs.model.jobs import Job, Reason, Request
+from dibs.model.jobs import Job, Reason
 from dibs.model.suspensions import Rung, too_much_to_move
 from dibs.model.units import show_duration, show_size
 from dibs.policy.placement import Placer
@@ -27,28 +27,6 @@ _LARGE = 256 * 1024**2  # bytes; what moves less tells the cost of the start, wh
 _Worth = tuple[tuple[int, ...], int, int, tuple[float, ...], tuple[int, ...]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SuspendRules:
-    """For what running jobs are suspended, as the settings have it."""
-
-    preemptible: bool | tuple[str, ...] = False  # whether those are that do not say so; or of which projects
-    slice: float | None = None  # seconds; None: nobody takes turns
-
-    def lets_urgent_jobs_pass(self, request: Request) -> bool:
-        """Whether a job may be suspended for an urgent one."""
-        if request.preemptible is not None:
-            return request.preemptible
-        return self.preemptible if isinstance(self.preemptible, bool) else request.project in self.preemptible
-
-    def takes_turns(self, request: Request) -> bool:
-        """Whether a job may be suspended when it has had a slice of time."""
-        return self.slice is not None and request.preemptible is not False
-
-    def lets_others_pass(self, request: Request) -> bool:
-        """Whether a job may be suspended for any of these."""
-        return self.lets_urgent_jobs_pass(request) or self.takes_turns(request)
-
-
 @dataclass(frozen=True, slots=True)
 class MakingRoom:
     """Why a job waits for others to be suspended, and those of them that must be told."""
@@ -56,15 +34,6 @@ class MakingRoom:
     reason: Reason
     suspensions: list[Preemption]
     promised: Placement  # what it gets then
-
-
-@dataclass(frozen=True, slots=True)
-class NextTurn:
-    """When a job's turn comes, and what it gets then; or why it does not come."""
-
-    reason: Reason | None = None
-    claims: tuple[Claim, ...] = ()
-    why_not: str = ""  # empty, too, where there is nothing to take turns with
 
 
 class Preemptor:

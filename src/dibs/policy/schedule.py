@@ -23,10 +23,10 @@ from dibs.policy.fitting import (
     usable_together,
 )
 from dibs.policy.placement import Placer, exceeds_min_free
-from dibs.policy.preemption import MakingRoom, NextTurn, Preemptor
-from dibs.policy.snapshot import Placement, Plan, Snapshot, SuspendedJob
+from dibs.policy.snapshot import NextTurn, Placement, Plan, Snapshot, SuspendedJob
 
 if TYPE_CHECKING:
+    from dibs.policy.preemption import MakingRoom, Preemptor
     from dibs.policy.slices import Turns  # few take turns
 
 MOST_GPUS = 200  # of one job: their locks are handed over in one message, and the kernel takes 253 descriptors
@@ -44,8 +44,11 @@ def schedule(snapshot: Snapshot) -> Plan:
     """
     table = Placer(snapshot)
     plan = Plan()
-    preemptor = Preemptor(snapshot, table) if snapshot.preemptible or snapshot.turns else None
-    turns, waiting = None, snapshot.waiting
+    preemptor, turns, waiting = None, None, snapshot.waiting
+    if snapshot.preemptible or snapshot.turns:
+        from dibs.policy.preemption import Preemptor  # few queues suspend jobs
+
+        preemptor = Preemptor(snapshot, table)
     if preemptor is not None and snapshot.turns is not None:
         from dibs.policy import slices
 
@@ -123,14 +126,14 @@ def _why_not_yet(table: Placer, job: Job, length: float, turns: "Turns | None") 
     return None if tried is None else turns.why_not_start(tried)
 
 
-def _make_room(preemptor: Preemptor, turns: "Turns | None", job: Job, length: float) -> MakingRoom | None:
+def _make_room(preemptor: "Preemptor", turns: "Turns | None", job: Job, length: float) -> "MakingRoom | None":
     """Who is suspended so that a job can start."""
     if job.request.urgent and (making_room := preemptor.make_room(job, length)):
         return making_room
     return None if turns is None else turns.take(job, length)
 
 
-def _suspend_for(making_room: MakingRoom, plan: Plan) -> None:
+def _suspend_for(making_room: "MakingRoom", plan: Plan) -> None:
     plan.suspensions += making_room.suspensions
     plan.promises.append(making_room.promised)
     plan.reasons[making_room.promised.job.id] = making_room.reason

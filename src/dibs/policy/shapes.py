@@ -6,11 +6,12 @@ it is, and then the shape is only narrower than it could be.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
-from dibs.model.jobs import Request
+from dibs.model.jobs import Request, Wishes
 from dibs.model.units import AUTO
 
 _LONGEST = 400  # characters; a longer one is its beginning and a checksum
@@ -29,6 +30,19 @@ def with_shape(request: Request, folder: str = "/", *, copy: str = "", original:
     if copy and original:
         shape = shape.replace(copy, original)
     return replace(request, wishes=replace(wishes, shape=_short(shape + _on_gpus(wishes.num_gpus))))
+
+
+def with_shapes(requests: Sequence[Request], code: Mapping[str, Any] | None = None) -> Sequence[Request]:
+    """The same, with the shapes of those that want `--vram auto`; jobs of one list share their wishes still."""
+    copy, original = (str((code or {}).get(name) or "") for name in ("snapshot", "root"))
+    wishes: dict[Wishes, Wishes] = {}
+    found = []
+    for request in requests:
+        if request.wishes.shape:
+            shaped = with_shape(request, copy=copy, original=original)
+            request = replace(shaped, wishes=wishes.setdefault(shaped.wishes, shaped.wishes))
+        found.append(request)
+    return found
 
 
 def shape_of_job(request: Request) -> str:

@@ -15,9 +15,10 @@ from dibs.model.suspensions import too_much_to_move
 from dibs.model.sweeps import trial_of
 from dibs.model.units import show_duration, show_size
 from dibs.policy.placement import Placer
-from dibs.policy.preemption import MakingRoom, NextTurn, Preemptor, expected_seconds, time_to_move
+from dibs.policy.preemption import MakingRoom, Preemptor, expected_seconds, time_to_move
 from dibs.policy.snapshot import (
     MoveSpeed,
+    NextTurn,
     Party,
     PreemptibleJob,
     Snapshot,

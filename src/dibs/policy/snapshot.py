@@ -7,7 +7,7 @@ from fractions import Fraction
 from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.model.gpus import Card, Claim, Gpu, Links
-from dibs.model.jobs import AttemptKey, Job, JobId, Reason
+from dibs.model.jobs import AttemptKey, Job, JobId, Reason, Request
 from dibs.model.suspensions import Rung
 from dibs.model.units import is_gpu_id
 from dibs.model.usage import Lessons
@@ -70,6 +70,37 @@ class MoveSpeed:
 
     suspend: MoveRate = MoveRate(1.7e9, 0.5)
     resume: MoveRate = MoveRate(5.5e9, 0.3)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SuspendRules:
+    """For what running jobs are suspended, as the settings have it."""
+
+    preemptible: bool | tuple[str, ...] = False  # whether those are that do not say so; or of which projects
+    slice: float | None = None  # seconds; None: nobody takes turns
+
+    def lets_urgent_jobs_pass(self, request: Request) -> bool:
+        """Whether a job may be suspended for an urgent one."""
+        if request.preemptible is not None:
+            return request.preemptible
+        return self.preemptible if isinstance(self.preemptible, bool) else request.project in self.preemptible
+
+    def takes_turns(self, request: Request) -> bool:
+        """Whether a job may be suspended when it has had a slice of time."""
+        return self.slice is not None and request.preemptible is not False
+
+    def lets_others_pass(self, request: Request) -> bool:
+        """Whether a job may be suspended for any of these."""
+        return self.lets_urgent_jobs_pass(request) or self.takes_turns(request)
+
+
+@dataclass(frozen=True, slots=True)
+class NextTurn:
+    """When a job's turn comes, and what it gets then; or why it does not come."""
+
+    reason: Reason | None = None
+    claims: tuple[Claim, ...] = ()
+    why_not: str = ""  # empty, too, where there is nothing to take turns with
 
 
 @dataclass(frozen=True, slots=True)

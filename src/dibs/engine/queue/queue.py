@@ -17,14 +17,7 @@ from dibs.engine.queue.changed import Changed, why_not
 from dibs.engine.queue.explain import Alike, Explain, JobProspect, SharedReason, WaitExplanation
 from dibs.engine.queue.gpu_time import keep_gpu_time
 from dibs.engine.queue.pool import PoolActions, clear_mark, set_mark
-from dibs.engine.queue.requests import (
-    by_uuid,
-    check_cards,
-    check_checkpoint,
-    check_order,
-    check_project,
-    with_shapes,
-)
+from dibs.engine.queue.requests import check_cards, check_checkpoint, check_order, check_project
 from dibs.engine.queue.suspensions import SuspensionActions
 from dibs.engine.turn.state import Change
 from dibs.errors import BadInput, Conflict, NoSuchJob
@@ -63,6 +56,8 @@ from dibs.model.records import (
     StagedPart,
 )
 from dibs.model.sweeps import trial_of
+from dibs.policy.fitting import by_uuid
+from dibs.policy.shapes import with_shapes
 from dibs.store import journal_lines
 from dibs.store.codec import decode_request, encode_requests
 from dibs.store.queue import with_arrays
@@ -143,7 +138,9 @@ class Queue:
     def add(self, submission: AddCall) -> Added:
         if earlier := self._tables.numbers_of(submission.key):
             return Added(*earlier, is_new=False)
-        requests = with_shapes(submission.requests, submission.code)
+        requests = submission.requests
+        if any(request.wishes.shape for request in requests):
+            requests = with_shapes(requests, submission.code)
         if not requests:
             raise BadInput("there is no job to add", remedy="name a command")
         if known := self._known_once(requests, is_part=submission.part is not None):
@@ -275,7 +272,8 @@ class Queue:
             if request.after and request.after not in seen:
                 seen.add(request.after)
                 self._check_follows([needed for needed in request.after if needed.job not in of_list])
-            check_checkpoint(request)
+            if request.checkpoint is not None:
+                check_checkpoint(request.checkpoint, request.time_limit)
             if request.project and request.project not in seen:
                 seen.add(request.project)
                 check_project(request.project)

@@ -1,43 +1,7 @@
-"""Requests of jobs: in the form in which the queue keeps them, and checked for what can never be."""
-
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+"""Checks of a request by what else is in the queue, and by its other wishes."""
 
 from dibs.errors import BadInput
-from dibs.model.gpus import Pool, declared_key
-from dibs.model.jobs import Job, JobId, Request, Wishes
-from dibs.policy.shapes import with_shape
-
-
-def with_shapes(requests: Sequence[Request], code: Mapping[str, Any] | None = None) -> Sequence[Request]:
-    """The same, with the shapes of those that want `--vram auto`; jobs of one list share their wishes still."""
-    if not any(request.wishes.shape for request in requests):
-        return requests
-    copy, original = (str((code or {}).get(name) or "") for name in ("snapshot", "root"))
-    wishes: dict[Wishes, Wishes] = {}
-    found = []
-    for request in requests:
-        shaped = with_shape(request, copy=copy, original=original)
-        found.append(replace(shaped, wishes=wishes.setdefault(shaped.wishes, shaped.wishes)))
-    return found
-
-
-def by_uuid(requests: Sequence[Request], pool: Pool) -> Sequence[Request]:
-    """The same, with the UUIDs of cards instead of numbers: after a reboot a number may mean another card.
-
-    Jobs of one list share their wishes still. A card that was only declared has nothing but its number.
-    """
-    if not any(request.wishes.only or request.wishes.prefer for request in requests):
-        return requests
-    known: dict[Wishes, Wishes] = {}
-    found = []
-    for request in requests:
-        wishes = request.wishes
-        if wishes not in known:
-            known[wishes] = replace(wishes, only=_keys(wishes.only, pool), prefer=_keys(wishes.prefer, pool))
-        found.append(replace(request, wishes=known[wishes]))
-    return found
+from dibs.model.jobs import Checkpoint, Job, JobId, Request
 
 
 def check_order(job: JobId, request: Request) -> None:
@@ -71,29 +35,13 @@ def check_project(name: str) -> None:
         ) from None
 
 
-def check_checkpoint(request: Request) -> None:
-    if request.checkpoint is None:
-        return
-    if request.time_limit is None:
+def check_checkpoint(checkpoint: Checkpoint, time_limit: float | None) -> None:
+    if time_limit is None:
         raise BadInput(
             "a checkpoint signal comes before a time limit, and there is none", remedy="set one with -t"
         )
-    if request.checkpoint.seconds >= request.time_limit:
+    if checkpoint.seconds >= time_limit:
         raise BadInput(
-            f"the checkpoint signal would come {request.checkpoint.seconds:g} s before a limit of"
-            f" {request.time_limit:g} s",
+            f"the checkpoint signal would come {checkpoint.seconds:g} s before a limit of {time_limit:g} s",
             remedy="give the job more time with -t, or send the signal later",
         )
-
-
-def _keys(ids: Iterable[str], pool: Pool) -> tuple[str, ...]:
-    keys = (key for one in ids for key in _keys_of_one(one, pool))
-    return tuple(dict.fromkeys(keys))
-
-
-def _keys_of_one(gpu_id: str, pool: Pool) -> list[str]:
-    """What it means in this pool; as it is where it means nothing yet: the pool may grow."""
-    if not gpu_id[:1].isdigit():
-        return [gpu_id]
-    gpus = [card.gpu for card in pool.cards if card.gpu.is_called(gpu_id)]
-    return [gpu.number if gpu.key == declared_key(gpu.index) else gpu.key for gpu in gpus] or [gpu_id]

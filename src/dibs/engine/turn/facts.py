@@ -13,7 +13,6 @@ from dibs.model.suspensions import Obstacle, Rung, SuspensionPhase, too_much_to_
 from dibs.model.usage import Lesson, Lessons, Usage
 from dibs.policy.fitting import host_needs, learn_early, obstacle_of
 from dibs.policy.outcomes import Limits
-from dibs.policy.preemption import SuspendRules
 from dibs.policy.schedule import fair_order, with_project, without_idle
 from dibs.policy.shapes import shape_of_job
 from dibs.policy.snapshot import (
@@ -27,6 +26,7 @@ from dibs.policy.snapshot import (
     PreemptibleJob,
     Snapshot,
     SuspendedJob,
+    SuspendRules,
     TurnTaking,
 )
 
