@@ -257,9 +257,7 @@ class Suspensions:
                 )
                 self._found(stop)
                 return
-        self._found(
-            MoveFound(key=key, stands_still=False, why_not=answer.why or "it went on", obstacle=obstacle)
-        )
+        self._found(MoveFound(key=key, stands_still=False, why_not=answer.why or "it went on", obstacle=obstacle))
 
     def _forget(self, key: Key) -> None:
         """What was noted about an earlier move of it."""
