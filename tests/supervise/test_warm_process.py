@@ -150,6 +150,18 @@ def test_files_that_jobs_write_make_nothing_stale(warm: Pythons) -> None:
     assert imports(warm) == 1
 
 
+def test_functions_of_another_dibs_start_as_fast_as_our_own(hands: Hands) -> None:
+    """It is in the environment of those who import it; the daemon is installed somewhere else."""
+    warm = Pythons(hands, ["decimal"])
+    text = "import sys; print(globals().get('_IS_FORKED'), 'pickle' in sys.modules, {})"
+    script = str(warm.workdir / warm.write("env/dibs/api/work.py", text.format(1)))
+
+    assert warm.output(script) == "True True 1\n"
+
+    warm.write("env/dibs/api/work.py", text.format(22))
+    assert warm.output(script) == "True True 22\n"  # it was compiled before
+
+
 def test_what_differs_in_folder_environment_umask_or_modules_has_a_process_of_its_own(warm: Pythons) -> None:
     warm.write("sub/heavy.py", "value = 'sub'\n")
     warm.write("sub/job.py", SHOW)

@@ -210,8 +210,8 @@ def _end(status: int) -> None:
     """
     import atexit
     import gc
-    import io
     import threading
+    from _io import _IOBase  # of all files; whether it is an `io.IOBase`, an abstract class, takes long to ask
 
     if not _IS_FORKED:
         sys.exit(status)
@@ -221,7 +221,7 @@ def _end(status: int) -> None:
         atexit._run_exitfuncs()
     finally:
         for one in with_own:
-            if isinstance(one, io.IOBase) and not one.closed:
+            if isinstance(one, _IOBase) and not one.closed:
                 try:
                     one.flush()
                 except Exception as error:

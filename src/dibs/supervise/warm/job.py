@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from dibs.supervise.warm.python_line import CODE, MODULE, PythonLine
+from dibs.supervise.warm.python_line import CODE, MODULE, SCRIPT, PythonLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,15 @@ class Parent:
 
     fds: "dict[int, OpenedFiles]"  # opened by the modules while they were imported
     said: tuple[bytes, bytes]  # what they wrote to stdout and stderr
-    given: dict[bytes, bytes]  # the environment at its start
-    left: dict[bytes, bytes]  # and what Python and the modules made of it
+    changed: "dict[bytes, tuple[bytes | None, bytes | None]]"  # variables that Python or the modules changed
+    first: str | None  # the folder of its scripts
     place: int  # of the job's own folder in `sys.path`
     collects: bool  # whether the garbage collector is on
     title: "ProcessTitle"
     work: CodeType | None  # the script that runs functions, compiled: half of what a short call takes
+
+
+_left: list[object] = []  # by those who began a job, and kept: to take it apart would copy what all jobs share
 
 
 def set_streams(actions: list[Any]) -> None:
@@ -69,7 +72,7 @@ def set_streams(actions: list[Any]) -> None:
 def begin(born: ForkInputs, parent: Parent, kept: object) -> None:
     """Set up this process; when the caller has returned to Python, it runs the job.
 
-    `kept` is what the caller leaves behind: taking it apart would copy memory that is shared with all jobs.
+    `kept` is what the caller leaves behind.
     """
     _close_all_but({0, 1, 2, *parent.fds, *born.leases})
     for fd, opened in parent.fds.items():
@@ -83,36 +86,38 @@ def begin(born: ForkInputs, parent: Parent, kept: object) -> None:
         _write(number, said)
     _open_streams()
     _renew_modules()
+    _left.append(kept)
     # What was frozen to be shared is never collected. Some libraries count at the end what is left, and complain.
-    atexit.register(_unfreeze, kept)
+    atexit.register(gc.unfreeze)
     if parent.collects:
         gc.enable()
     sys.modules["runpy"] = _Runner(born.line, parent)  # type: ignore[assignment]
 
 
-def _unfreeze(_: object) -> None:
-    gc.unfreeze()
+def changes(
+    before: dict[bytes, bytes], after: dict[bytes, bytes]
+) -> "dict[bytes, tuple[bytes | None, bytes | None]]":
+    """The variables that differ, each before and after."""
+    pairs = {name: (before.get(name), after.get(name)) for name in before.keys() | after.keys()}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _set_environment(wanted: dict[bytes, bytes], parent: Parent) -> None:
     """The job's variables, with whatever Python and the modules change at every start."""
     variables = dict(wanted)
-    for name in parent.given.keys() | parent.left.keys():
-        before, after = parent.given.get(name), parent.left.get(name)
-        if before != after and wanted.get(name) == before:
+    for name, (before, after) in parent.changed.items():
+        if wanted.get(name) == before:
             variables.pop(name, None)
             if after is not None:
                 variables[name] = after
     # Most are those of the warm process: to set only what differs copies less. The order is that of a fresh start.
-    present = dict(os.environb)
+    present: Any = os.environ._data  # type: ignore[attr-defined]
     for name in present.keys() - variables.keys():
         os.unsetenv(name)
-    for name, value in variables.items():
-        if present.get(name) != value:
-            os.putenv(name, value)
-    mapping: Any = os.environ
-    mapping._data.clear()
-    mapping._data.update(variables)
+    for name, value in variables.items() - present.items():
+        os.putenv(name, value)
+    present.clear()
+    present.update(variables)
 
 
 def _close_all_but(kept: set[int]) -> None:
@@ -187,8 +192,7 @@ class _Runner:
 
     def __init__(self, line: PythonLine, parent: Parent) -> None:
         self._line = line
-        self._place = parent.place
-        self._work = parent.work
+        self._parent = parent
         self._before = sys.modules.get("runpy")
         self._path = len(sys.path)
 
@@ -201,14 +205,16 @@ class _Runner:
         kind, target = self._line.kind, os.fsdecode(self._line.target)
         if len(sys.path) > self._path:  # Python has put the folder of a module there, before everything else
             del sys.path[0]
-        if (folder := first_folder(kind, target)) is not None:
-            sys.path.insert(self._place, folder)
+        # That of a script was found when the warm process was asked whether it takes it.
+        if (folder := self._parent.first if kind == SCRIPT else first_folder(kind, target)) is not None:
+            sys.path.insert(self._parent.place, folder)
         if kind == MODULE:
             import runpy
 
             return _call_module(runpy, target)
-        if self._work is not None and target == self._work.co_filename:
-            return _call_work(self._work)
+        work = self._parent.work
+        if work is not None and target == work.co_filename:
+            return _call_work(work)
         return _call_code(self._line.target) if kind == CODE else _call_script(self._line)
 
 
@@ -249,12 +255,14 @@ def _call_code(code: bytes) -> Any:
     return functools.partial(call, code + b"\n", None)
 
 
+_eval = ctypes.pythonapi.PyEval_EvalCode  # made once: in each job it would cost a tenth of its time
+_eval.restype = ctypes.py_object
+_eval.argtypes = [ctypes.py_object] * 3
+
+
 def _call_compiled(code: CodeType) -> Any:
-    call = ctypes.pythonapi.PyEval_EvalCode
-    call.restype = ctypes.py_object
-    call.argtypes = [ctypes.py_object] * 3
     variables = vars(sys.modules["__main__"])
-    return functools.partial(call, code, variables, variables)
+    return functools.partial(_eval, code, variables, variables)
 
 
 def _call_work(code: CodeType) -> Any:

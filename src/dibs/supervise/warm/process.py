@@ -18,14 +18,23 @@ import stat
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
 from dibs.supervise.command import AttemptDescriptors, reap, start
 from dibs.supervise.logs import Log
 from dibs.supervise.shim import MOST_DESCRIPTORS, Shim, receive
-from dibs.supervise.warm.job import ForkInputs, OpenedFiles, Parent, ProcessTitle, begin, first_folder, set_streams
+from dibs.supervise.warm.job import (
+    ForkInputs,
+    OpenedFiles,
+    Parent,
+    ProcessTitle,
+    begin,
+    changes,
+    first_folder,
+    set_streams,
+)
 from dibs.supervise.warm.python_line import SCRIPT, PythonLine, read_line
 from dibs.supervise.warm.start import VARIABLE, Footprint, memory_is_short, read_order, refuse, variables_of
 
@@ -37,10 +46,10 @@ _MOST_SAID = 1 << 20  # bytes of what modules say while they are imported
 # What a package imports when it is first used, and nearly every job uses it. To make an optimizer, for instance,
 # PyTorch imports its compiler, which takes as long as all the rest.
 _LATER = {"torch": ("torch._dynamo",)}
-# The folder of the script that runs a function (api/work.py), and what that imports.
-_CALLS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "api")
+# The script that runs a function, of any dibs: the one that adds a job may be another than the daemon's. And what
+# it imports.
+_WORK = "/dibs/api/work.py"
 _FOR_CALLS = ("json", "pickle", "cloudpickle", "threading")
-_WORK = os.path.join(_CALLS, "work.py")
 _OOM_SCORE = "/proc/self/oom_score_adj"
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
 
@@ -65,7 +74,10 @@ def _warm_up(channel_fd: int, order_fd: int) -> "_Warm":
     title = ProcessTitle(VARIABLE)
     began = time.time()
     first = first_folder(order["kind"], order["script"])
-    said, place = _import(order["modules"], first, channel_fd)
+    work = f"{os.path.dirname(order['script'])}/work.py" if order["kind"] == SCRIPT else ""
+    if not (work.endswith(_WORK) and os.path.isfile(work)):
+        work = ""
+    said, place = _import(order["modules"], _FOR_CALLS if work else (), first, channel_fd)
     if why := _unfit(channel_fd):
         refuse(channel_fd, f"importing {', '.join(order['modules'])} {why}")
     collects = gc.isenabled()
@@ -73,10 +85,12 @@ def _warm_up(channel_fd: int, order_fd: int) -> "_Warm":
     gc.freeze()  # memory that is not written stays shared with the jobs
     gc.disable()
     interpreter = order["interpreter"].encode("utf-8", "surrogateescape")
-    work = _compiled(_WORK) if first == _CALLS else None
-    footprint = Footprint(interpreter, first, order["workdir"], began, () if work is None else (_WORK,))
+    code = _compiled(work) if work else None
+    footprint = Footprint(interpreter, first, order["workdir"], began, (work,) if work else ())
     fds = {fd: _opened(fd) for fd in _open_fds() - {0, 1, 2, channel_fd}}
-    parent = Parent(fds, said, variables_of(order), dict(os.environb), place, collects, title, work)
+    parent = Parent(
+        fds, said, changes(variables_of(order), dict(os.environb)), first, place, collects, title, code
+    )
     os.chdir("/")  # do not keep the job's folder in use
     title.set([b"dibs: warm", *(name.encode() for name in order["modules"])], {})
     return _Warm(socket.socket(fileno=channel_fd), order, first, footprint, parent)
@@ -155,6 +169,7 @@ class _Warm:
         self.parent = parent
         self._shims: dict[int, int] = {}  # the reading end of a pipe that ends with each: its pid
         self._oom_score = _read_oom_score()
+        self._left: BaseException | None = None
 
     def serve(self) -> ForkInputs:
         """Returns in a job alone."""
@@ -248,6 +263,7 @@ class _Warm:
         try:
             _Shim(channel, self._refusal, min(_IDLE_SHIM, self._order["idle_seconds"])).serve()
         except _Forked as forked:
+            self._left = forked  # to take its frames and the shim apart would copy memory
             born = forked.born
         finally:
             if born is None:
@@ -256,8 +272,10 @@ class _Warm:
         return born
 
 
-def _import(modules: list[str], first: str | None, channel: int) -> tuple[tuple[bytes, bytes], int]:
-    """Import them as a job would.
+def _import(
+    modules: list[str], also: Sequence[str], first: str | None, channel: int
+) -> tuple[tuple[bytes, bytes], int]:
+    """Import them as a job would, and `also` what is there of these.
 
     Returns what they wrote to stdout and stderr meanwhile, and where among the folders the job's own belongs.
     """
@@ -275,7 +293,7 @@ def _import(modules: list[str], first: str | None, channel: int) -> tuple[tuple[
             except BaseException as error:
                 refuse(channel, f"{name} cannot be imported: {_in_words(error)}")
         more = [later for name in modules for later in _LATER.get(name, ())]
-        for later in (*more, *(_FOR_CALLS if first == _CALLS else ())):
+        for later in (*more, *also):
             with contextlib.suppress(Exception):  # it is called otherwise in another version
                 __import__(later)
         sys.stdout.flush()
