@@ -1,8 +1,8 @@
 """A program that "uses CUDA" under fake_libcuda.c: it answers the driver's calls itself, on $FAKE_CUDA/PID.sock.
 
 It counts steps into its ledger, one line each, only while its state is `running`; it holds its bytes in the file
-of DIBS_PROBE=fake:/path.json while it is not checkpointed. For tests $FAKE_CUDA has PID.state with its state, and
-PID.calls with a line for each call that it began to answer. Standard library only.
+of DIBS_PROBE=fake:/path.json while it is not checkpointed, as the user $FAKE_USER. For tests $FAKE_CUDA has
+PID.state with its state, and PID.calls with a line for each call that it began to answer. Standard library only.
 """
 
 import argparse
@@ -44,7 +44,8 @@ class Card:
             if card.get("memory_used", 0) + size > card["memory_total"]:
                 return False
             card["memory_used"] = card.get("memory_used", 0) + size
-            card.setdefault("processes", []).append({"pid": os.getpid(), "memory": size})
+            user = os.environ.get("FAKE_USER")
+            card.setdefault("processes", []).append({"pid": os.getpid(), "memory": size, "user": user})
         return True
 
     def take(self, size: int) -> None:

@@ -322,6 +322,7 @@ class World:
     now: float = NOON
     events: list[Event] = field(default_factory=list)
     acknowledged: dict[JobId, Request] = field(default_factory=dict)
+    foreign: set[int] = field(default_factory=set)  # pids of programs that no dibs knows
     dies_at: str = ""
     is_doubted: bool = False  # what shows no start may have run all the same: a reboot, or lost files
     clock_is_off: float = 0.0  # seconds by which the wall clock was set
@@ -339,7 +340,7 @@ class World:
         self.store = self.open_store()
         self.leases = RemembersLeases(self.leases_folder, uid=os.geteuid(), user="tester")
         self.backend = FakeBackend(self.machine, self._claims_of)
-        self.cards = Cards(self.pool, is_ours=lambda pid: True, is_alive=lambda pid: True)
+        self.cards = Cards(self.pool, is_ours=lambda pid: pid not in self.foreign, is_alive=lambda pid: True)
         self.place = Place(root=self.root, boot_id=self.boot_id, run="test", umask=0o022, workdir="/")
         self.engine = Engine(
             store=self.store,

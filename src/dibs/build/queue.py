@@ -102,7 +102,11 @@ def build_queue(
         limits=EngineLimits(
             stop_rules=limits,
             machine=this_machine(),
-            suspend_rules=SuspendRules(preemptible=settings.preemptible, slice=settings.slice),
+            suspend_rules=SuspendRules(
+                preemptible=settings.preemptible,
+                slice=settings.slice,
+                yields_to_others=settings.yield_to_others,
+            ),
         ),
         judge=judge,
         remote=_build_remote(environ, settings, store, place, results, recorder.queue_mark(), hooks, reach, log),

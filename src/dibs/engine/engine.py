@@ -403,6 +403,11 @@ class Engine:
             why_stopped=self.store.sweeps.pruned_jobs(),
             marks={mark.subject: mark for mark in self.store.listing.marks()},
         )
+        if self.limits.suspend_rules.yields_to_others:  # nobody has looked meanwhile
+            from dibs.policy.neighbours import quiet_at
+
+            cards = {claim.gpu for one in attempts if one.is_suspended for claim in one.attempt.claims}
+            self._state = replace(self._state, quiet_at=quiet_at({}, cards, now))
         self._done += self._state.open
         self._record_turn(now, may_start=False)
         if as_found:
@@ -803,6 +808,8 @@ class Engine:
             self.remote.shift(jump)
         if self._state.rest_ends is not None:
             self._state = replace(self._state, rest_ends=self._state.rest_ends + jump)
+        shifted = {key: at + jump for key, at in self._state.quiet_at.items()}
+        self._state = replace(self._state, quiet_at=shifted)
         if jump < 0:
             try:
                 with self.store.turn():

@@ -23,7 +23,7 @@ from dibs.policy.fitting import (
     vram_left,
 )
 from dibs.policy.links import Candidate, best_set
-from dibs.policy.snapshot import WHOLE, CardView, Hold, PreemptibleJob, Snapshot, SuspendedJob
+from dibs.policy.snapshot import QUIET, WHOLE, CardView, Hold, PreemptibleJob, Snapshot, SuspendedJob
 
 _NEED = "how much memory jobs like this need"
 _MOST_FORECASTS = 16  # kinds of waiting jobs in one plan whose start is computed
@@ -287,10 +287,18 @@ class Placer:
             self._reservations.setdefault(claim.gpu, []).append(kept)
         if wishes.cpus:
             self._host_reservations.append(Reservation(start, until + length, cpus=wishes.cpus))
+        if noisy := [claim for claim in here if self._views[claim.gpu].quiet_at > self._now]:
+            return self._waits_for_quiet(noisy)
         where = f" on GPU {numbers}" if numbers else ""
         return Reason(
             "resume", f"waits to resume{where}: {named}", until if self._now < until < math.inf else None
         )
+
+    def _waits_for_quiet(self, noisy: Sequence[Claim]) -> Reason:
+        at = max(self._views[claim.gpu].quiet_at for claim in noisy)
+        cards = ", ".join(claim.number for claim in noisy)
+        sentence = f"goes on when GPU {cards} has been quiet for {QUIET:.0f}s"
+        return Reason("resume", sentence, at if at < math.inf else None)
 
     def _reopens(self, one: SuspendedJob, claim: Claim, length: float, *, optimistic: bool) -> float:
         """When a card has room for a suspended job: a lower bound if `optimistic`, otherwise certain."""
@@ -313,6 +321,8 @@ class Placer:
         view = self._views.get(key)
         if view is None:
             return "is not among the GPUs of the queue"
+        if view.quiet_at > self._now:
+            return "is not quiet yet"
         if view.blocked:
             return view.blocked
         left = self._vram[key]

@@ -14,6 +14,7 @@ from dibs.model.usage import Lessons
 
 WHOLE = Fraction(1)
 Party = tuple[str, int]  # on whose behalf jobs take turns: a project and a sweep of it; 0: no sweep
+QUIET = 60.0  # seconds without anybody else, after which jobs go on that made way
 EMPTIEST, COOLEST, LAST = "emptiest", "coolest", "last"
 
 
@@ -43,6 +44,7 @@ class CardView:
     shapes: tuple[str, ...] = ()  # of our jobs here that want `--vram auto`
     first: int = 0  # smaller: taken before others, however empty they are
     then: float = 0.0  # smaller: taken before others that are as empty
+    quiet_at: float = 0.0  # from when on suspended jobs may go on here; inf: somebody works here without dibs
 
     @property
     def free(self) -> Fraction:
@@ -78,6 +80,7 @@ class SuspendRules:
 
     preemptible: bool | tuple[str, ...] = False  # whether those are that do not say so; or of which projects
     slice: float | None = None  # seconds; None: nobody takes turns
+    yields_to_others: bool = False  # whether preemptible jobs leave a card where somebody works without dibs
 
     def lets_urgent_jobs_pass(self, request: Request) -> bool:
         """Whether a job may be suspended for an urgent one."""

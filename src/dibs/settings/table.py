@@ -36,6 +36,7 @@ class Settings:
     default_backend: str = "local"
     preemptible: bool | tuple[str, ...] = False  # or the projects of which jobs are
     slice: float | None = None  # seconds; None: nobody takes turns
+    yield_to_others: bool = False
     backends_slurm_root: str = ""  # empty: the queue's own folder
     backends_slurm_python: str = ""
     backends_slurm_source: str = ""
@@ -201,6 +202,13 @@ TABLE = (
         "off",
         values.time_or_off,
         "How long a job has a GPU until it is suspended for one of another project or sweep: off, or 30m.",
+    ),
+    Setting(
+        "yield_to_others",
+        "DIBS_YIELD_TO_OTHERS",
+        "off",
+        values.truth,
+        "Whether preemptible jobs are suspended while somebody works on their GPU without dibs: on or off.",
     ),
     Setting(
         "default_backend",

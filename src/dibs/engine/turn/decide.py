@@ -18,6 +18,8 @@ from dibs.engine.turn.facts import (
     TurnFacts,
     card_models,
     lessons_known,
+    memory_to_fill,
+    preemptible,
     take_snapshot,
 )
 from dibs.engine.turn.state import (
@@ -99,7 +101,7 @@ class Turn:
     line: QueueHead | None  # None: unchanged
     look_after: float | None  # seconds after which cards of other programs are tried again
     plan_by: float | None  # when the next plan must be made at the latest
-    next_turn: float | None  # when somebody's turn on a card comes
+    next_turn: float | None  # when somebody's turn on a card comes, or a card is quiet
 
     @property
     def resumed(self) -> list[OpenAttempt]:
@@ -112,6 +114,7 @@ def decide(state: EngineState, facts: TurnFacts, now: float) -> Turn:
     decision = _Decision(state, facts, now)
     decision.settle()
     decision.end_rests()
+    decision.make_way()
     decision.start()
     decision.lower_claims()
     return decision.turn()
@@ -404,6 +407,22 @@ class _Decision:
             state.breakers = without_gpu(state.breakers, key)
         state.resting, state.rest_ends = {}, None
 
+    # -- neighbours ------------------------------------------------------------------------------------
+
+    def make_way(self) -> None:
+        """Suspend preemptible jobs on whose cards somebody works without dibs."""
+        state, facts, now = self._next, self._facts, self._now
+        if not facts.suspend_rules.yields_to_others or not facts.may_start:
+            return
+        from dibs.policy.neighbours import quiet_at, who_makes_way  # few queues do
+
+        strangers = facts.board.strangers()
+        state.quiet_at = quiet_at(state.quiet_at, strangers, now)
+        if strangers and facts.may_suspend:
+            memory = memory_to_fill(facts.memory_available, state.open.values())
+            for makes_way in who_makes_way(preemptible(state, facts, now), strangers, memory):
+                self._suspend(state.open[makes_way.one.key], makes_way.why)
+
     # -- starting --------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -428,6 +447,9 @@ class _Decision:
             self._next_turn = plan.next_turn
             state.plan = plan_cache.made(cached, state, plan, snapshot, self._begun, surroundings)
             self._wait_in_line(plan, snapshot)
+            if state.quiet_at and state.wants_back:
+                moments = [*state.quiet_at.values(), *([plan.next_turn] if plan.next_turn else [])]
+                self._next_turn = min(moments)
         self._note_turns()
 
     def _note_turns(self) -> None:

@@ -1,5 +1,6 @@
 """What a turn is decided from, beside the engine's state: everything that had to be looked up, as plain values."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
@@ -42,6 +43,7 @@ class SeenProcess:
 
     shown: str  # `ann, pid 4711, 3G`
     folder: str | None  # of the attempt of this engine that it was started in; None: a foreign process
+    stranger: str = ""  # of a foreign process whose owner is known: `4711 (ann)`
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +90,32 @@ class PoolFacts:
         left: Collection[str] = (),
         marks: Mapping[str, str] | None = None,
         peaks: Mapping[Key, int] | None = None,
+        quiet_at: Mapping[str, float] | None = None,
     ) -> tuple[CardView, ...]:
         """The cards as the policy looks at them, with these attempts on them.
 
-        `left` are cards that an attempt has just left, `marks` say why nothing is started on a card, and `peaks`
-        are bytes that attempts were seen to hold.
+        `left` are cards that an attempt has just left, `marks` say why nothing is started on a card, `peaks`
+        are bytes that attempts were seen to hold, and `quiet_at` says when suspended jobs may go on.
         """
         held = claims_on(open_attempts)
         folders = {one.attempt.folder for one in open_attempts.values()}
-        return tuple(
+        views = (
             self._view(card, held.get(card.gpu.key, []), folders, card.gpu.key in left, marks or {}, peaks or {})
             for card in self.pool.cards
         )
+        if not quiet_at:
+            return tuple(views)
+        return tuple(replace(view, quiet_at=quiet_at.get(view.card.gpu.key, 0.0)) for view in views)
+
+    def strangers(self) -> dict[str, list[str]]:
+        """Who works without dibs on each card; only cards where somebody does.
+
+        Without its owner a process may be anybody's: in a container those of our jobs look like that, too.
+        """
+        found = {
+            key: [one.stranger for one in facts.processes if one.stranger] for key, facts in self.cards.items()
+        }
+        return {key: names for key, names in found.items() if names}
 
     def are_unsettled(self, left: Collection[str]) -> bool:
         """Whether a card that was left wants to be asked before it is given away again."""
@@ -310,7 +326,7 @@ def take_snapshot(
             one.suspension.held_bytes if one.suspension.frees_cards else 0,
             one.suspension.held if one.suspension.frees_cards else {},
             one.suspension.why_not if one.attempt.key in facts.tried_lately else "",
-            one.suspension.suspended_at or one.suspension.began_at,
+            _not_after(now, one.suspension.suspended_at or one.suspension.began_at),
         )
         for one in state.open.values()
         if one.suspension is not None
@@ -325,6 +341,7 @@ def take_snapshot(
             state.left_cards,
             card_marks(state.marks, state.resting),
             {key: usage.peak_vram or 0 for key, usage in facts.usages.items()},
+            state.quiet_at | dict.fromkeys(board.strangers() if state.quiet_at else (), math.inf),
         ),
         groups=board.pool.groups,
         waiting=waiting,
@@ -341,7 +358,7 @@ def take_snapshot(
         keep_free=board.min_free,
         in_use=facts.in_use,
         paused=paused_by(state.marks),
-        preemptible=list(_preemptible(state, facts, now)),
+        preemptible=list(preemptible(state, facts, now)),
         memory_to_fill=memory_to_fill(facts.memory_available, state.open.values()),
         suspended=suspended,
         move_speed=facts.move_speed,
@@ -378,7 +395,7 @@ def memory_to_fill(available: int | None, open_attempts: Iterable[OpenAttempt]) 
     return max(0, available - sum(one.held_bytes for one in found if one.phase is SuspensionPhase.SUSPENDING))
 
 
-def _preemptible(state: NextState, facts: TurnFacts, now: float) -> Iterable[PreemptibleJob]:
+def preemptible(state: NextState, facts: TurnFacts, now: float) -> Iterable[PreemptibleJob]:
     """What runs here and may be suspended for another job, or is being suspended already."""
     room = memory_to_fill(facts.memory_available, state.open.values())
     rules = facts.suspend_rules
@@ -404,8 +421,13 @@ def _preemptible(state: NextState, facts: TurnFacts, now: float) -> Iterable[Pre
                 # What starts in this very turn has no process yet that could be asked.
                 yields_to_urgent=key in facts.held and rules.lets_urgent_jobs_pass(job.request),
                 takes_turns=not saves and rules.takes_turns(job.request),
-                turn_began=one.turn_began,
+                turn_began=_not_after(now, one.turn_began),
             )
+
+
+def _not_after(now: float, moment: float) -> float:
+    """The moment; one long ago where it lies ahead: the clock was set back, and how long it is ago is lost."""
+    return moment if moment <= now else 0.0
 
 
 def _may_be_suspended(one: OpenAttempt, facts: TurnFacts) -> bool:

@@ -334,6 +334,7 @@ class EngineState:
     served: Mapping[str, float] = field(default_factory=dict)  # what each project was given, for taking turns
     projects: frozenset[str] = frozenset()  # of which jobs wait or run
     turns_began: Mapping[Party, float] = field(default_factory=dict)  # while somebody is suspended
+    quiet_at: Mapping[str, float] = field(default_factory=dict)  # of cards where somebody worked without dibs
     false_starts: Mapping[JobId, tuple[int, float]] = field(default_factory=dict)  # how many, and since when
     last_good_start: float = 0.0  # when it last turned out that something had been started
     failures: int = 0
@@ -366,6 +367,7 @@ class NextState:
         self.served = state.served
         self.projects = state.projects
         self.turns_began = state.turns_began
+        self.quiet_at = dict(state.quiet_at)
         self.false_starts = dict(state.false_starts)
         self.last_good_start = state.last_good_start
         self.failures = state.failures
@@ -390,6 +392,7 @@ class NextState:
             served=self.served,
             projects=self.projects,
             turns_began=self.turns_began,
+            quiet_at=self.quiet_at,
             false_starts=self.false_starts,
             last_good_start=self.last_good_start,
             failures=self.failures,

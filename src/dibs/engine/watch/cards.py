@@ -218,7 +218,14 @@ class Cards:
             return folders[pid] is None and self._is_ours(pid)
 
         found = foreign_processes(seen, is_of_another_job, self._is_alive, self.rules.busy)
-        return tuple(SeenProcess(process.shown, folders[process.pid]) for process in found)
+        return tuple(
+            SeenProcess(
+                process.shown,
+                folders[process.pid],
+                f"{process.pid} ({process.user})" if process.user and folders[process.pid] is None else "",
+            )
+            for process in found
+        )
 
     def _page(self, key: str) -> _Page:
         page = self._pages.get(key)

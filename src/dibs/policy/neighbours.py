@@ -1,0 +1,41 @@
+"""A good neighbour: preemptible jobs leave a card where somebody works without dibs, until it is quiet. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from dibs.dataclass import dataclass
+from dibs.model.suspensions import too_much_to_move
+from dibs.policy.snapshot import QUIET, PreemptibleJob
+
+
+@dataclass(frozen=True, slots=True)
+class MakesWay:
+    """A job that is suspended for others, and for whom: `for the process 4711 (ada) on GPU 0`."""
+
+    one: PreemptibleJob
+    why: str
+
+
+def who_makes_way(
+    running: Iterable[PreemptibleJob], strangers: Mapping[str, Sequence[str]], memory: int | None
+) -> list[MakesWay]:
+    """The preemptible jobs to suspend. `strangers`: who works on each card, by its key: `4711 (ada)`.
+
+    `memory`: bytes of the machine's memory that they may be moved into; None: unknown.
+    """
+    found = []
+    for one in running:
+        disturbed = [claim for claim in one.claims if strangers.get(claim.gpu)]
+        is_free_to_go = one.yields_to_urgent and not one.is_leaving and not one.why_not
+        if not disturbed or not is_free_to_go or one.job.request.urgent or too_much_to_move(one.held, memory):
+            continue
+        if memory is not None:
+            memory -= one.held
+        who = list(dict.fromkeys(name for claim in disturbed for name in strangers[claim.gpu]))
+        processes = f"process{'es' if len(who) > 1 else ''} {' and '.join(who)}"
+        found.append(MakesWay(one, f"for the {processes} on GPU {', '.join(claim.number for claim in disturbed)}"))
+    return found
+
+
+def quiet_at(before: Mapping[str, float], disturbed: Collection[str], now: float) -> dict[str, float]:
+    """When each card will have been quiet for long enough, if nobody else comes; without those that have been."""
+    return {key: at for key, at in before.items() if at > now} | dict.fromkeys(disturbed, now + QUIET)
