@@ -14,9 +14,13 @@ _OURS = ("DIBS_", "CUDA_VISIBLE_DEVICES")
 
 
 class World:
-    """Every command goes to the daemon of one folder. At the end of `with` everything in it is ended."""
+    """Every command goes to the daemon of one folder. At the end of `with` everything in it is ended.
 
-    def __init__(self, folder: Path, **variables: str) -> None:
+    `plant` changes dibs in the daemon before it runs.
+    """
+
+    def __init__(self, folder: Path, *, plant: str = "", **variables: str) -> None:
+        self._plant = plant
         self.folder = folder
         folder.mkdir(parents=True)
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)} | {
@@ -26,7 +30,13 @@ class World:
         }
 
     def __enter__(self) -> "World":
-        self.add("-n", "0", "--", "true")  # starts the daemon
+        if self._plant:
+            code = f"{self._plant}; from dibs.cli.main import main; main()"
+            words = [sys.executable, "-c", code, "daemon", "run"]
+            with open(self.folder / "daemon.log", "wb") as log:
+                subprocess.Popen(words, env=self.environment, stderr=log, start_new_session=True)
+            seconds_until(Path(f"{self.folder}/state/queue/socket").exists, "the daemon listens", 30)
+        self.add("-n", "0", "--", "true")  # starts the daemon, where there is none
         return self
 
     def __exit__(self, *_: object) -> None:
