@@ -25,6 +25,7 @@ from typing import Any
 RUNNING, LOCKED, CHECKPOINTED = range(3)
 DONE, REFUSED, NO_MEMORY, LOST, WRONG_STEP, NOT_SUPPORTED = 0, 1, 2, 304, 401, 801
 _STEP = 0.005  # seconds
+_GROWS_EVERY, _GROWTH = 10, 8 * 2**20  # steps, bytes
 
 
 class Card:
@@ -159,6 +160,13 @@ class Program:
                 if self._state == RUNNING:
                     number += 1
                     os.write(self._ledger, f"{number}\n".encode())
+                    if number % _GROWS_EVERY == 0 and self._wishes.bytes < self._wishes.grows_to:
+                        if not self._card.put(_GROWTH):
+                            os.write(
+                                2, b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 MiB.\n"
+                            )
+                            os._exit(1)
+                        self._wishes.bytes += _GROWTH
                     if number == self._wishes.steps:
                         self._card.take(self._wishes.bytes)
                         os._exit(0)
@@ -193,6 +201,7 @@ def main() -> None:
     parser.add_argument("ledger")
     parser.add_argument("--bytes", type=int, default=2**30, help="negative: all but so many of the free")
     parser.add_argument("--steps", type=int, default=0, help="end after so many")
+    parser.add_argument("--grows-to", type=int, default=0, metavar="BYTES", help="a little with each step")
     parser.add_argument("--delay", action="append", default=[], metavar="CALL=MS")
     parser.add_argument("--managed", action="store_true", help="has managed memory")
     parser.add_argument("--shares", action="store_true", help="shares tensors as torch does")

@@ -41,6 +41,7 @@ class Engine:
         self.running = self.waiting = 0
         self.wake_at: float | None = None
         self.looks_closely = False
+        self.guards_cards = False
         self.cards = Cards()
         self.readings: Topic[Reading] = Topic()
         self.meters = Meters()

@@ -1,6 +1,7 @@
 """`--vram auto` in an engine: learned from what runs, joined while it runs, tried alone where it was too tight."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -14,6 +15,7 @@ from dibs.model.usage import Lesson, Usage
 from dibs.policy.fitting import with_margin
 from dibs.store.rebuild import rebuild
 from engine.queue_world import QueueWorld, a_wish
+from engine.test_suspensions import SuspendingWorld
 from engine.world import NOON
 
 GIB = 1024**3
@@ -328,3 +330,184 @@ def test_who_needs_more_alone_than_was_booked_beside_others_teaches_that(world):
     world.end(JobId(3), code=0)
 
     assert world.lesson() == Lesson(peak_vram=20 * GIB, runs=1)
+
+
+# -- the safety net ------------------------------------------------------------------------------------
+
+
+class NettedWorld(PackedWorld, SuspendingWorld):
+    """The driver can suspend jobs. `holds({1: 20})` is what each has of the card, in GiB; `look` reads it."""
+
+    def parts(self) -> dict[str, Any]:
+        self.memory: dict[int, float] = getattr(self, "memory", {})
+        self.before: dict[int, float] = {}
+        return super().parts()
+
+    def open(self) -> None:
+        super().open()
+        meters = self.engine.meters
+        meters.held_by = lambda key: {"GPU-0": self.bytes_of(key[0])} if key[0] in self.memory else {}  # type: ignore[method-assign]
+        meters.grown_by = lambda key: self.bytes_of(key[0]) - int(self.before.get(key[0], 0) * GIB)  # type: ignore[method-assign]
+
+    def bytes_of(self, job: int) -> int:
+        return int(self.memory.get(job, 0) * GIB)
+
+    def holds(self, memory: dict[int, float], *, steady: tuple[int, ...] = ()) -> None:
+        self.before, self.memory = self.memory, memory
+        for job, gib in memory.items():
+            peak = max(int(gib * GIB), (self.usages.get(JobId(job), Usage()).peak_vram or 0))
+            self.usages[JobId(job)] = Usage(seconds=30.0, peak_vram=peak, is_steady=job in steady)
+        self.look()
+
+    def look(self) -> None:
+        still = {one.job.id for one in self.engine.state.open.values() if one.is_suspended}
+        used = sum(self.bytes_of(job) for job in self.memory if job not in still)
+        self.cards.saw(
+            Reading(at=datetime.now(UTC), gpus=(GpuReading(gpu=self.pool.cards[0].gpu, memory_used=used),))
+        )
+        super().look()
+
+
+@pytest.fixture
+def netted(tmp_path, monkeypatch):
+    monkeypatch.setattr("dibs.engine.engine.memory_available", lambda: 100 * GIB)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "leases").mkdir()
+    world = NettedWorld(root=str(tmp_path / "state"), leases_folder=str(tmp_path / "leases"), pool=a_pool())
+    yield world
+    world.close()
+
+
+def test_the_others_join_as_soon_as_the_first_has_begun_to_use_the_card(netted):
+    netted.add_auto(10)
+    netted.look()
+    assert netted.running() == [1]
+
+    netted.holds({1: 0.5})
+
+    assert netted.running() == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert {netted.booked(job) for job in range(1, 9)} == {
+        (Fraction(1, 8), 141 * GIB // 8 // (64 * 2**20) * 64 * 2**20)
+    }
+    netted.holds(dict.fromkeys(range(1, 9), 9.0), steady=(1,))
+    assert netted.running() == list(range(1, 11))  # it is known now that more fit
+
+
+def begin(netted: NettedWorld, jobs: int, **held: float) -> None:
+    """They all run, and their growth has ended for a moment."""
+    netted.add_auto(jobs)
+    netted.look()
+    netted.holds({1: 0.5})
+    assert netted.running() == list(range(1, jobs + 1))
+
+
+def test_the_youngest_leaves_before_the_card_is_full_and_goes_on_when_the_others_have_shown_what_they_need(netted):
+    begin(netted, 4)
+    netted.holds(dict.fromkeys(range(1, 5), 28.0))
+    netted.holds(dict.fromkeys(range(1, 5), 31.0))
+    assert netted.moving == {4: "suspend"}, "17 GiB are free, and the next step takes 12"
+    assert netted.sentence(4).startswith("it is being suspended for want of memory on GPU 0, ")
+    netted.look()
+    assert netted.moving == {4: "suspend"}, "what it holds will be free"
+
+    netted.answer(4, "suspended", held={"GPU-0": 31 * GIB})
+    netted.look()
+    assert (netted.state(4), netted.moving) == ("suspended", {})
+    assert netted.sentence(4).endswith("; waits to resume on GPU 0: has 48G of free memory, and 50.7G is needed")
+    netted.holds({1: 25, 2: 25, 3: 25, 4: 31}, steady=(1, 2))
+    assert netted.moving == {}
+    assert netted.sentence(4).endswith(": others there still show how much memory they need")
+    netted.holds({1: 30, 2: 30, 3: 30, 4: 31})
+    netted.holds({1: 35, 2: 35, 3: 35, 4: 31}, steady=(1, 2, 3))
+    assert netted.moving == {}
+    assert "waits to resume on GPU 0: has 36G of free memory, and 50.7G is needed" in netted.sentence(4)
+    netted.memory.pop(1)
+    netted.end(JobId(1), code=0)
+    netted.look()
+    assert netted.moving == {4: "resume"}
+    netted.answer(4, "running")
+    netted.holds({2: 35, 3: 35, 4: 31}, steady=(2, 3))
+    assert (netted.running(), netted.moving) == ([2, 3, 4], {})
+
+
+def test_nothing_starts_in_the_room_of_one_that_has_left(netted):
+    begin(netted, 4)
+    netted.holds(dict.fromkeys(range(1, 5), 28.0))
+    netted.holds(dict.fromkeys(range(1, 5), 31.0))
+    netted.answer(4, "suspended", held={"GPU-0": 31 * GIB})
+    netted.look()
+
+    netted.add_auto(1)
+    netted.look()
+
+    assert netted.state(5) == "queued"
+
+
+def test_the_last_one_on_a_card_is_left_there(netted):
+    begin(netted, 1)
+
+    netted.holds({1: 70})
+    netted.holds({1: 139})
+
+    assert netted.moving == {}
+
+
+def test_nobody_is_suspended_on_a_card_whose_jobs_are_known(netted):
+    with netted.store.turn():
+        netted.store.lessons.put(SHAPE, H200, Lesson(peak_vram=40 * GIB, runs=1), 0.0)
+    netted.add_auto(3)
+    netted.look()
+
+    netted.holds({1: 44, 2: 44, 3: 44})
+
+    assert (netted.running(), netted.moving) == ([1, 2, 3], {})
+
+
+def test_one_that_needs_more_than_any_before_leaves_in_time(netted):
+    with netted.store.turn():
+        netted.store.lessons.put(SHAPE, H200, Lesson(peak_vram=20 * GIB, runs=1), 0.0)
+    netted.add_auto(3)
+    netted.look()
+
+    netted.holds({1: 20, 2: 60, 3: 20})
+    netted.holds({1: 20, 2: 95, 3: 20})
+
+    assert netted.moving == {2: "suspend"}, "it is the only one of unknown size"
+
+
+def test_where_the_driver_cannot_suspend_the_first_is_alone_until_it_is_steady(netted):
+    netted.crash()
+    netted.driver = "driver 550 is too old: 570 or newer"
+    netted.resume()
+    netted.add_auto(3)
+    netted.look()
+
+    netted.holds({1: 9})
+    assert netted.running() == [1]
+    netted.holds({1: 9}, steady=(1,))
+
+    assert netted.running() == [1, 2, 3]
+
+
+def test_a_program_that_could_not_leave_is_remembered_and_the_next_first_one_is_alone_until_it_is_steady(netted):
+    begin(netted, 3)
+    netted.holds(dict.fromkeys(range(1, 4), 45.0))
+    assert netted.moving == {3: "suspend"}
+    netted.answer(3, "running", code="managed-memory", why="it uses managed memory")
+    assert netted.moving == {}, "nor can the other two"
+    for job in (1, 2, 3):
+        netted.memory.pop(job)
+        run_out_of_memory(netted, job) if job == 3 else netted.end(JobId(job), code=1)
+    assert netted.lesson().obstacle == "managed-memory"
+
+
+def test_a_card_is_watched_closely_as_long_as_it_may_run_short(netted):
+    assert not netted.engine.guards_cards
+    begin(netted, 3)
+    assert netted.engine.guards_cards
+
+    netted.holds(dict.fromkeys(range(1, 4), 9.0), steady=(1, 2, 3))
+    assert not netted.engine.guards_cards
+    netted.holds(dict.fromkeys(range(1, 4), 38.0), steady=(1, 2, 3))
+
+    assert netted.engine.guards_cards

@@ -177,3 +177,27 @@ def test_where_the_driver_is_too_old_a_job_with_a_checkpoint_signal_makes_room_f
     assert (first["suspensions"][0]["rung"], first["suspensions"][0]["why"]) == ("checkpoint", "for job 2")
     assert moving.world.dibs("log", "1", "--attempt", "1").stdout == "saved\n"
     moving.end(train)
+
+
+def test_jobs_of_unknown_size_start_together_and_the_youngest_steps_aside_before_the_card_is_full(
+    moving: MovingWorld,
+) -> None:
+    moving.machine.use(9 * GB)  # 7 are left, and without help `three` would find them full after a while
+    moving.begin()
+    jobs = []
+    for name, grows_to, most in (("one", 2.0, 6000), ("two", 2.0, 6000), ("three", 3.5, 1500)):
+        words = moving.program(name, gigabytes=1, steps=most)
+        jobs.append(
+            moving.world.add("-J", name, "--vram", "auto", "--", *words, "--grows-to", str(int(grows_to * GB)))
+        )
+    three = jobs[-1]
+
+    moving.wait_for_state(three, "suspended")
+
+    assert "is suspended for want of memory on GPU 0 since" in moving.why(three)
+    assert "waits to resume on GPU 0" in moving.why(three)
+    assert [moving.job(number)["state"] for number in jobs] == ["running", "running", "suspended"]
+    assert stands_still(moving.ledger("three"))
+    moving.end(*jobs[:2])
+    (ended,) = moving.world.wait_for(three)
+    assert (ended["state"], ended["attempts"], steps(moving.ledger("three"))) == ("succeeded", 1, 1500)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _ASK_CLOSELY = 0.6  # seconds between two readings while jobs wait to learn what a similar one needs
+_ASK_ON_GUARD = 0.2  # the same while jobs share a card whose need is not known yet
 _ASK_WITHOUT_WORK = 30.0  # seconds between two readings while no job waits or runs
 _TOO_OLD = 2.0  # seconds; after that another program may use a card that was free
 _LONGEST_SLEEP = 60.0  # seconds; the wall clock may be set while a timer waits
@@ -216,6 +217,8 @@ class Driver:
         often = self.engine.cards.rules.reading_seconds
         if self.engine.looks_closely:
             often = min(often, _ASK_CLOSELY)
+        if self.engine.guards_cards:
+            often = min(often, _ASK_ON_GUARD)
         pause = often if self._is_busy else max(often, _ASK_WITHOUT_WORK)
         self._next_look = self._loop.call_later(pause, self._look)
 

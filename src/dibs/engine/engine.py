@@ -24,15 +24,8 @@ from dibs.engine.launch.lease_keeper import CardsTaken, LeaseKeeper, LeaseStillH
 from dibs.engine.launch.results import Results
 from dibs.engine.launch.settlement import LOOK_AT_STARTING, Judge, Settlement
 from dibs.engine.turn import plan_cache
-from dibs.engine.turn.decide import Turn, decide, may_need_less
-from dibs.engine.turn.facts import (
-    NOT_ASKED,
-    Finding,
-    MoveFound,
-    TurnFacts,
-    memory_to_fill,
-    take_snapshot,
-)
+from dibs.engine.turn.decide import Turn, decide
+from dibs.engine.turn.facts import NOT_ASKED, Finding, MoveFound, TurnFacts, take_snapshot
 from dibs.engine.turn.state import (
     Change,
     EngineState,
@@ -43,6 +36,8 @@ from dibs.engine.turn.state import (
     WaitingWindow,
     apply_followed,
     extend_followed,
+    may_need_less,
+    memory_to_fill,
     next_suspension,
     with_suspensions,
 )
@@ -141,6 +136,7 @@ class Engine:
         self._fault = ""  # the last one, for a sentence
         self._timers: dict[str, float] = {}
         self._undelivered: dict[Key, str] = {}  # commands to attempts that were not delivered yet
+        self.guards_cards = False  # jobs share a card whose need is unknown: it is watched closely
         self._to_show: set[Key] = set()  # their leases do not show yet that they hold less
         self._find_helpers = find_helpers
         self._suspensions: Suspensions | None = None  # once something is to be suspended
@@ -510,6 +506,7 @@ class Engine:
             self.launcher.close_prepared()  # blank: they are used when the turn is decided again
             raise
         self._become(after)
+        self.guards_cards = turn.needs_guard
         self._settlement.recorded(findings)
         if self._suspensions is not None:
             self._suspensions.recorded(findings)
@@ -522,7 +519,9 @@ class Engine:
         if is_answered:
             self._reach("after-move")
         self._act(turn, findings, now)
-        if self._find_helpers is not None and any(map(self._is_preemptible, self._state.open.values())):
+        if self._find_helpers is not None and any(
+            self._is_preemptible(one) or self._may_be_relieved(one) for one in self._state.open.values()
+        ):
             self._get_suspensions().look_at_driver(now)
         self._publish(followed.touched, followed.retried)
         if followed.released or followed.held:
@@ -592,6 +591,7 @@ class Engine:
         rules = self.limits.suspend_rules
         preemptible = [key for key, one in state.open.items() if self._is_preemptible(one)]
         may_suspend = self._find_helpers is not None and (bool(preemptible) or rules.slice is not None)
+        movable = {*preemptible, *(key for key, one in state.open.items() if self._may_be_relieved(one))}
         is_leaving = any(one.is_moving for one in state.open.values())
         # What was learned about suspending counts for jobs without `--vram auto`, too.
         shapes |= {shape_of_job(state.open[key].job.request) for key in preemptible}
@@ -617,15 +617,21 @@ class Engine:
             limits=self.limits.stop_rules,
             tried_lately=frozenset() if self._suspensions is None else self._suspensions.tried_lately,
             move_speed=self.move_speed() if preemptible or is_leaving else MoveSpeed(),
-            held={key: self.meters.held_by(key) for key in preemptible},
+            held={key: self.meters.held_by(key) for key in movable},
+            grown={key: self.meters.grown_by(key) for key in movable},
             suspend_rules=rules,
             may_suspend=may_suspend,
             why_no_driver=NOT_ASKED if self._suspensions is None else self._suspensions.why_no_driver,
-            memory_available=memory_available() if may_suspend else None,
+            memory_available=memory_available() if may_suspend or movable else None,
         )
 
     def _is_preemptible(self, one: OpenAttempt) -> bool:
         return one.job.state is State.RUNNING and self.limits.suspend_rules.lets_others_pass(one.job.request)
+
+    def _may_be_relieved(self, one: OpenAttempt) -> bool:
+        """Whether it may have to leave a card that runs short of memory."""
+        wishes = one.job.request.wishes
+        return self._find_helpers is not None and bool(wishes.shape) and wishes.share is None
 
     def move_speed(self) -> MoveSpeed:
         """How fast the memory of jobs is moved, as learned from the last suspensions on this machine."""

@@ -25,6 +25,8 @@ _MORE = Fraction(11, 10)  # booked beyond the peak: the next run differs a littl
 _BESIDE = 256 * _MIB  # and the driver's own memory for a process may grow
 _STEP = 64 * _MIB
 _MAY_GROW = Fraction(5, 4)  # a steady run may not have reached its largest batch yet
+_UNKNOWN_AT_ONCE = 8  # jobs that share a card before it is known what they need; of 8G or more
+UNKNOWN_PART = Fraction(1, _UNKNOWN_AT_ONCE) - Fraction(1, 100)  # about what each of them books, or more
 _IDLE = 0.25  # of a CPU: a job that uses 1.2 CPUs does not need two
 
 
@@ -225,6 +227,19 @@ def learn_early(lesson: Lesson | None, usage: Usage | None) -> Lesson | None:
     peak = math.ceil(usage.peak_vram * _MAY_GROW)
     cpus = float(round(usage.mean_cpus or 0.0))  # not up: a job uses more CPUs at its start
     return replace(lesson or Lesson(), peak_vram=peak, peak_mem=usage.peak_mem or 0, cpus=cpus)
+
+
+def first_lesson(lesson: Lesson | None, peaks: Iterable[int], total: int) -> Lesson | None:
+    """The lesson while the first ones still grow, where a card that runs short of memory is relieved in time.
+
+    `peaks` are what they were seen to hold of a card with `total` bytes; nothing is learned before one begins to.
+    """
+    most = max(peaks, default=0)
+    if not most or is_known(lesson) or (lesson is not None and (lesson.needs_card or lesson.obstacle)):
+        return lesson
+    part = math.floor(total / _UNKNOWN_AT_ONCE / _STEP) * _STEP
+    least = math.floor((part - _BESIDE) / _MORE)
+    return replace(lesson or Lesson(), peak_vram=max(math.ceil(most * _MAY_GROW), least))
 
 
 def is_known(lesson: Lesson | None) -> bool:

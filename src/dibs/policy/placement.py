@@ -336,6 +336,7 @@ class Placer:
         wanted = _restores(one, claim, view)
         if not wanted:
             return ""
+        wanted += one.beside.get(key, 0)
         if view.memory_free is None:
             return "does not tell how much of its memory is free"
         given = 0 if left is None else (vram_left(view) or 0) - left

@@ -139,8 +139,9 @@ class SuspendedJob:
     claims: tuple[Claim, ...]  # what it had, and gets again
     held: int = 0  # bytes that are to be moved back
     held_on: Mapping[str, int] = field(default_factory=dict)  # the same by a card's key, where that is known
-    not_yet: str = ""  # why it was not resumed a moment ago: it is tried again a while later
+    not_yet: str = ""  # why it is not resumed now, whatever room there is
     since: float = 0.0  # when it was suspended
+    beside: Mapping[str, int] = field(default_factory=dict)  # bytes that must stay free beside it, by a card's key
 
 
 @dataclass(frozen=True, slots=True)

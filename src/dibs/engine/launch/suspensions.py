@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dibs.engine.turn.facts import NOT_ASKED, NOT_OF_NVIDIA, MoveFound
+from dibs.engine.turn.facts import NOT_ASKED, MoveFound
 from dibs.engine.turn.state import Key, OpenAttempt
+from dibs.engine.turn.suspending import NOT_OF_NVIDIA
 from dibs.model.events import Event, Trouble
 from dibs.model.jobs import JobId
 from dibs.model.suspensions import Obstacle, Rung, SuspensionPhase, room_for

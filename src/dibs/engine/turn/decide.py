@@ -16,10 +16,7 @@ from dibs.engine.turn.facts import (
     ReleaseFound,
     RemoteRunFound,
     TurnFacts,
-    card_models,
     lessons_known,
-    memory_to_fill,
-    preemptible,
     take_snapshot,
 )
 from dibs.engine.turn.state import (
@@ -27,6 +24,8 @@ from dibs.engine.turn.state import (
     Key,
     NextState,
     OpenAttempt,
+    may_need_less,
+    memory_to_fill,
     next_suspension,
     paused_by,
     with_suspension,
@@ -64,7 +63,7 @@ from dibs.policy.fitting import (
 from dibs.policy.outcomes import EndedAttempt, StopDecision, judge_end, retry_after, without_gpu
 from dibs.policy.schedule import kind_of, schedule
 from dibs.policy.shapes import shape_of_job
-from dibs.policy.snapshot import WHOLE, Plan, Snapshot
+from dibs.policy.snapshot import Plan, Snapshot
 
 _LOOK_AT_OTHERS = 0.1  # seconds between two tries of cards that other programs hold
 _LOOK_AT_FREE = 1.0  # seconds between two lists of other holders, where some cards are to be left free
@@ -102,6 +101,7 @@ class Turn:
     look_after: float | None  # seconds after which cards of other programs are tried again
     plan_by: float | None  # when the next plan must be made at the latest
     next_turn: float | None  # when somebody's turn on a card comes, or a card is quiet
+    needs_guard: bool  # a card may run out of memory: it is to be watched closely
 
     @property
     def resumed(self) -> list[OpenAttempt]:
@@ -115,6 +115,7 @@ def decide(state: EngineState, facts: TurnFacts, now: float) -> Turn:
     decision.settle()
     decision.end_rests()
     decision.make_way()
+    decision.relieve()
     decision.start()
     decision.lower_claims()
     return decision.turn()
@@ -129,7 +130,6 @@ class _Decision:
         self._begun: list[OpenAttempt] = []
         self._lowered: list[Key] = []
         self._moved: list[OpenAttempt] = []
-        self._learned: dict[tuple[str, str], Lesson] = {}
         self._line: QueueHead | None = None
         self._look_after: float | None = None
         self._plan_by: float | None = None
@@ -149,6 +149,7 @@ class _Decision:
             look_after=self._look_after,
             plan_by=self._plan_by,
             next_turn=self._next_turn,
+            needs_guard=self._needs_guard(),
         )
 
     # -- what became of attempts -----------------------------------------------------------------------
@@ -309,12 +310,38 @@ class _Decision:
         shape, by_driver = shape_of_job(one.job.request), found.rung is Rung.CUDA
         if not shape or (found.obstacle is None and not by_driver):
             return
-        models = card_models(self._facts.board, one.attempt.claims) or {""}
-        known = {**self._facts.lessons, **self._learned}
+        models = self._facts.board.models(one.attempt.claims) or {""}
+        known = self._facts.lessons
         if by_driver:
             models = {model for (name, model), lesson in known.items() if name == shape and lesson.obstacle}
         for model in models:
             self._teach(shape, model, replace(known.get((shape, model), Lesson()), obstacle=found.obstacle))
+
+    def _needs_guard(self) -> bool:
+        if not self._facts.can_suspend:
+            return False
+        from dibs.engine.turn.suspending import needs_guard  # where the driver can
+
+        return needs_guard(self._next, self._facts)
+
+    def relieve(self) -> None:
+        """Suspend the youngest of the jobs of unknown size on a card that is about to run out of memory."""
+        facts, state = self._facts, self._next
+        if not facts.can_suspend:
+            return
+        from dibs.engine.turn.suspending import tenants_of  # where the driver can
+        from dibs.policy.relief import whom_to_suspend
+
+        for card in facts.board.pool.cards:
+            seen, total = facts.board.cards.get(card.gpu.key), card.gpu.memory_total
+            # Just left: what is free is known with the next reading.
+            if seen is None or seen.memory_free is None or not total or seen.is_unsettled:
+                continue
+            if card.gpu.key in state.left_cards:
+                continue
+            tenants = tenants_of(card.gpu.key, state.open, facts)
+            if key := whom_to_suspend(total, seen.memory_free, tenants):
+                self._suspend(state.open[key], f"for want of memory on GPU {card.gpu.number}")
 
     def _announce_move(self, one: OpenAttempt, before: Suspension, at: float) -> None:
         is_resumed = before.phase is SuspensionPhase.RESUMING
@@ -345,15 +372,16 @@ class _Decision:
             return
         usage = replace(usage or Usage(), was_alone=had_card_alone(one.attempt.claims))
         booked = max((claim.vram for claim in one.attempt.claims), default=0)
-        for model in card_models(self._facts.board, one.attempt.claims):
+        for model in self._facts.board.models(one.attempt.claims):
             about = (shape, model)
-            before = self._learned.get(about) or self._facts.lessons.get(about)
+            before = self._facts.lessons.get(about)
             lesson = learn(before, usage, outcome, booked)
             if lesson is not None and lesson != before:
                 self._teach(shape, model, lesson)
 
     def _teach(self, shape: str, model: str, lesson: Lesson) -> None:
-        self._learned[shape, model] = lesson
+        # What follows in this turn is decided by it, too.
+        self._facts = replace(self._facts, lessons={**self._facts.lessons, (shape, model): lesson})
         self._records.append(LessonLearned(shape, model, lesson))
 
     # -- circuit breakers ------------------------------------------------------------------------------
@@ -414,13 +442,14 @@ class _Decision:
         state, facts, now = self._next, self._facts, self._now
         if not facts.suspend_rules.yields_to_others or not facts.may_start:
             return
-        from dibs.policy.neighbours import quiet_at, who_makes_way  # few queues do
+        from dibs.engine.turn.suspending import preemptible_jobs  # few queues do
+        from dibs.policy.neighbours import quiet_at, who_makes_way
 
         strangers = facts.board.strangers()
         state.quiet_at = quiet_at(state.quiet_at, strangers, now)
         if strangers and facts.may_suspend:
             memory = memory_to_fill(facts.memory_available, state.open.values())
-            for makes_way in who_makes_way(preemptible(state, facts, now), strangers, memory):
+            for makes_way in who_makes_way(preemptible_jobs(state, facts, now), strangers, memory):
                 self._suspend(state.open[makes_way.one.key], makes_way.why)
 
     # -- starting --------------------------------------------------------------------------------------
@@ -475,7 +504,7 @@ class _Decision:
         Jobs that already have their leases go first: another program only took the cards of the others.
         """
         while True:
-            snapshot = take_snapshot(self._next, self._facts, self._now, self._learned)
+            snapshot = take_snapshot(self._next, self._facts, self._now)
             leased = [job for job in snapshot.waiting if job.id in self._facts.leased]
             for job in leased:
                 self._open(job, self._facts.leased[job.id])
@@ -550,7 +579,7 @@ class _Decision:
         candidates = [one for one in self._next.open.values() if may_need_less(one)]
         if not candidates:
             return
-        lessons = lessons_known(self._facts, self._next.open.values(), self._learned)
+        lessons = lessons_known(self._facts, self._next.open.values())
         for one in candidates:
             claims = tuple(self._lowered_claim(claim, one.job, lessons) for claim in one.attempt.claims)
             if claims != one.attempt.claims:
@@ -572,17 +601,6 @@ def _is_left_alone(one: OpenAttempt, now: float) -> bool:
     suspension = one.suspension
     by_owner = suspension is not None and not suspension.resumes
     return by_owner and suspension is not None and suspension.is_saving(one.job.request.checkpoint, now)
-
-
-def may_need_less(one: OpenAttempt) -> bool:
-    """Whether it holds the whole card only because its need is not known yet."""
-    wishes = one.job.request.wishes
-    return (
-        one.job.state is not State.SUSPENDED
-        and bool(wishes.shape)
-        and wishes.share is None
-        and any(claim.share == WHOLE for claim in one.attempt.claims)
-    )
 
 
 def _each_kind_waits(snapshot: Snapshot, plan: Plan) -> bool:

@@ -7,15 +7,14 @@ from dataclasses import field, replace
 from fractions import Fraction
 
 from dibs.dataclass import dataclass
-from dibs.engine.turn.state import Key, NextState, OpenAttempt, card_marks, claims_on, paused_by
+from dibs.engine.turn.state import Key, NextState, OpenAttempt, card_marks, claims_on, memory_to_fill, paused_by
 from dibs.model.gpus import NOT_COUNTED, Card, Claim, Links, Machine, Pool
-from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, State, Wishes
-from dibs.model.suspensions import Obstacle, Rung, SuspensionPhase, too_much_to_move
+from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, Wishes
+from dibs.model.suspensions import Obstacle, Rung, SuspensionPhase
 from dibs.model.usage import Lesson, Lessons, Usage
-from dibs.policy.fitting import host_needs, learn_early, obstacle_of
+from dibs.policy.fitting import host_needs, learn_early
 from dibs.policy.outcomes import Limits
 from dibs.policy.schedule import fair_order, with_project, without_idle
-from dibs.policy.shapes import shape_of_job
 from dibs.policy.snapshot import (
     EMPTIEST_FIRST,
     WHOLE,
@@ -32,7 +31,6 @@ from dibs.policy.snapshot import (
 )
 
 NOT_ASKED = "it is not known yet whether this driver can suspend jobs"
-NOT_OF_NVIDIA = "its GPU is not one of NVIDIA's"  # why the driver cannot suspend it
 _OTHER_SWEEPS = 64  # more jobs of a class that are looked at where sweeps take turns: those before may be of one
 BEING_READ = "is being looked at"  # why nothing starts on a card before its next reading
 
@@ -117,6 +115,11 @@ class PoolFacts:
         }
         return {key: names for key, names in found.items() if names}
 
+    def models(self, claims: Iterable[Claim]) -> set[str]:
+        """The models of these cards, where they are known."""
+        cards = [self.pool.card(claim.gpu) for claim in claims]
+        return {card.gpu.name for card in cards if card is not None and card.gpu.memory_total}
+
     def are_unsettled(self, left: Collection[str]) -> bool:
         """Whether a card that was left wants to be asked before it is given away again."""
         return self.respects_processes and any(
@@ -140,7 +143,7 @@ class PoolFacts:
             if claim.vram:  # it may not use yet what it booked, or may use more
                 vram += max(claim.vram, peaks.get(one.attempt.key, 0))
         holders = [f"job {one.job.label}" for one, claim in ours if claim.share]  # a suspended job holds nothing
-        ends = [Hold(claim.share, claim.vram, _ends_at(one)) for one, claim in ours]
+        ends = [Hold(claim.share, claim.vram, one.ends_at) for one, claim in ours]
         blocked = marks.get(key) or self._blocked(facts, ours, folders, was_left)
         if facts.others is not None:
             taken = WHOLE
@@ -184,12 +187,6 @@ def _shown(process: SeenProcess, folders: set[str]) -> str:
         return process.shown
     job = process.folder.rpartition("/")[2].partition(".")[0]  # an attempt's folder is called 17.1
     return f"{process.shown}, {'of' if process.folder in folders else 'left by'} job {job}"
-
-
-def _ends_at(one: OpenAttempt) -> float | None:
-    """When it will have ended for sure."""
-    limit = one.job.request.time_limit
-    return None if limit is None else one.attempt.opened_at + one.stood_still + limit + one.job.request.grace
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,31 +269,31 @@ class TurnFacts:
     why_no_driver: str = NOT_ASKED  # why this machine's driver suspends nothing; empty: it can
     suspend_rules: SuspendRules = SuspendRules()
     memory_available: int | None = None  # bytes of the machine's memory; looked at where attempts may be suspended
+    grown: Mapping[Key, int] = field(default_factory=dict)  # bytes on their cards between the last two looks
+
+    @property
+    def can_suspend(self) -> bool:
+        """Whether the driver of this machine can, as far as that was needed and asked."""
+        return not self.why_no_driver
 
 
-def lessons_known(
-    facts: TurnFacts, open_attempts: Iterable[OpenAttempt], learned: Mapping[tuple[str, str], Lesson]
-) -> Lessons:
+def lessons_known(facts: TurnFacts, open_attempts: Collection[OpenAttempt]) -> Lessons:
     """What is known of the shapes that wait and run. What runs steadily counts before it has ended."""
-    found: dict[tuple[str, str], Lesson] = {**facts.lessons, **learned}
+    found: dict[tuple[str, str], Lesson] = dict(facts.lessons)
     for one in open_attempts:
         if shape := one.job.request.wishes.shape:
             usage = facts.usages.get(one.attempt.key)
-            for name in card_models(facts.board, one.attempt.claims):
+            for name in facts.board.models(one.attempt.claims):
                 if lesson := learn_early(found.get((shape, name)), usage):
                     found[(shape, name)] = lesson
+    if facts.can_suspend:
+        from dibs.engine.turn.suspending import first_lessons  # where the driver can
+
+        found |= first_lessons(found, facts, open_attempts)
     return found
 
 
-def card_models(board: PoolFacts, claims: Iterable[Claim]) -> set[str]:
-    """The models of these cards, where they are known."""
-    cards = [board.pool.card(claim.gpu) for claim in claims]
-    return {card.gpu.name for card in cards if card is not None and card.gpu.memory_total}
-
-
-def take_snapshot(
-    state: NextState, facts: TurnFacts, now: float, learned: Mapping[tuple[str, str], Lesson] | None = None
-) -> Snapshot:
+def take_snapshot(state: NextState, facts: TurnFacts, now: float) -> Snapshot:
     """The machine and the head of the queue, as the policy looks at them."""
     board = facts.board
     given = Counter(one.attempt.backend for one in state.remote.values())
@@ -317,24 +314,14 @@ def take_snapshot(
     _let_join(state, {job.request.project for job in waiting})
     if len(state.projects) > 1:
         waiting = fair_order(waiting, state.served)
-    lessons = lessons_known(facts, state.open.values(), learned or {})
-    suspended = [
-        SuspendedJob(
-            one.attempt.key,
-            one.job,
-            one.attempt.claims if one.suspension.frees_cards else (),  # it has kept them otherwise
-            one.suspension.held_bytes if one.suspension.frees_cards else 0,
-            one.suspension.held if one.suspension.frees_cards else {},
-            one.suspension.why_not if one.attempt.key in facts.tried_lately else "",
-            _not_after(now, one.suspension.suspended_at or one.suspension.began_at),
-        )
-        for one in state.open.values()
-        if one.suspension is not None
-        and one.is_suspended
-        and one.suspension.resumes
-        and one.job.id not in state.stopping
-    ]
+    lessons = lessons_known(facts, state.open.values())
     left = facts.machine.left(_booked(state, lessons))
+    preemptible: Sequence[PreemptibleJob] = ()
+    suspended: Sequence[SuspendedJob] = ()
+    if facts.may_suspend or any(one.suspension is not None for one in state.open.values()):
+        from dibs.engine.turn.suspending import preemptible_jobs, suspended_jobs  # few jobs are suspended
+
+        preemptible, suspended = list(preemptible_jobs(state, facts, now)), suspended_jobs(state, facts, now)
     return Snapshot(
         cards=board.views(
             state.open,
@@ -358,7 +345,7 @@ def take_snapshot(
         keep_free=board.min_free,
         in_use=facts.in_use,
         paused=paused_by(state.marks),
-        preemptible=list(preemptible(state, facts, now)),
+        preemptible=preemptible,
         memory_to_fill=memory_to_fill(facts.memory_available, state.open.values()),
         suspended=suspended,
         move_speed=facts.move_speed,
@@ -382,78 +369,6 @@ def _turns(state: NextState, facts: TurnFacts) -> TurnTaking | None:
         held[party] = held.get(party, Fraction(0)) + sum((claim.share for claim in one.held_claims), Fraction(0))
         began[party] = max(began.get(party, 0.0), one.turn_began)
     return TurnTaking(facts.suspend_rules.slice, held, began)
-
-
-def memory_to_fill(available: int | None, open_attempts: Iterable[OpenAttempt]) -> int | None:
-    """How much of the machine's memory is left for another job's, once those that are being suspended have theirs.
-
-    A part of it may be there already: that counts twice, which errs towards waiting.
-    """
-    if available is None:
-        return None
-    found = (one.suspension for one in open_attempts if one.suspension is not None)
-    return max(0, available - sum(one.held_bytes for one in found if one.phase is SuspensionPhase.SUSPENDING))
-
-
-def preemptible(state: NextState, facts: TurnFacts, now: float) -> Iterable[PreemptibleJob]:
-    """What runs here and may be suspended for another job, or is being suspended already."""
-    room = memory_to_fill(facts.memory_available, state.open.values())
-    rules = facts.suspend_rules
-    for key, one in state.open.items():
-        suspension, job, claims, ends_at = one.suspension, one.job, one.attempt.claims, _ends_at(one)
-        if suspension is not None and suspension.phase is SuspensionPhase.SUSPENDING:
-            size, since = suspension.held_bytes, suspension.began_at
-            yield PreemptibleJob(key, job, claims, size, since, ends_at)
-        elif suspension is not None and suspension.is_saving(job.request.checkpoint, now):
-            yield PreemptibleJob(key, job, claims, 0, suspension.ended_at, ends_at, rung=Rung.CHECKPOINT)
-        elif facts.may_suspend and _may_be_suspended(one, facts) and key[0] not in state.stopping:
-            size = sum(facts.held.get(key, {}).values())
-            why_not = _why_not_by_driver(one, facts)
-            saves = bool(why_not) and job.request.checkpoint is not None and not _was_refused(one)
-            yield PreemptibleJob(
-                key,
-                job,
-                claims,
-                0 if saves else size,
-                ends_at=ends_at,
-                why_not="" if saves else why_not or too_much_to_move(size, room),
-                rung=Rung.CHECKPOINT if saves else Rung.CUDA,
-                # What starts in this very turn has no process yet that could be asked.
-                yields_to_urgent=key in facts.held and rules.lets_urgent_jobs_pass(job.request),
-                takes_turns=not saves and rules.takes_turns(job.request),
-                turn_began=_not_after(now, one.turn_began),
-            )
-
-
-def _not_after(now: float, moment: float) -> float:
-    """The moment; one long ago where it lies ahead: the clock was set back, and how long it is ago is lost."""
-    return moment if moment <= now else 0.0
-
-
-def _may_be_suspended(one: OpenAttempt, facts: TurnFacts) -> bool:
-    return one.job.state is State.RUNNING and facts.suspend_rules.lets_others_pass(one.job.request)
-
-
-def _was_refused(one: OpenAttempt) -> bool:
-    """Whether it cannot be suspended in any way: in a container, or as the last try has shown."""
-    suspension = one.suspension
-    return bool(one.job.request.image) or (
-        suspension is not None and suspension.is_over and bool(suspension.why_not)
-    )
-
-
-def _why_not_by_driver(one: OpenAttempt, facts: TurnFacts) -> str:
-    """Why the driver cannot suspend a preemptible job, as far as that is known; empty where it may be able to."""
-    if one.job.request.image:
-        return "it runs in a container"
-    if one.suspension is not None and _was_refused(one):
-        return one.suspension.why_not
-    if facts.why_no_driver:
-        return facts.why_no_driver
-    if one.is_on_amd:
-        return NOT_OF_NVIDIA
-    obstacle = obstacle_of(one.job.request, shape_of_job(one.job.request), facts.lessons)
-    return f"jobs of its shape {obstacle.phrase}" if obstacle else ""
 
 
 def _booked(state: NextState, lessons: Lessons) -> Iterable[Wishes]:

@@ -19,9 +19,10 @@ from dibs.model.gpus import Claim, is_amd
 from dibs.model.jobs import Attempt, AttemptKey, Job, JobId, Reason, Request, State
 from dibs.model.records import Consequences, Mark, Record
 from dibs.model.suspensions import Suspension, SuspensionPhase, without_hold
+from dibs.policy.fitting import UNKNOWN_PART
 from dibs.policy.outcomes import Breakers
 from dibs.policy.schedule import served_after
-from dibs.policy.snapshot import Party
+from dibs.policy.snapshot import WHOLE, Party
 
 KEPT = 256  # jobs of one class in memory, and of those whose moment has not come
 _MOST_CLASSES = 128  # of one project in a plan: with `--vram auto` each script has a class of its own
@@ -263,6 +264,14 @@ class OpenAttempt:
         return one is not None and one.phase in (SuspensionPhase.SUSPENDING, SuspensionPhase.RESUMING)
 
     @property
+    def ends_at(self) -> float | None:
+        """When it will have ended for sure."""
+        limit = self.job.request.time_limit
+        return (
+            None if limit is None else self.attempt.opened_at + self.stood_still + limit + self.job.request.grace
+        )
+
+    @property
     def is_on_amd(self) -> bool:
         return any(is_amd(claim.gpu) for claim in self.attempt.claims)
 
@@ -287,6 +296,26 @@ class OpenAttempt:
     def seconds_still(self, now: float) -> float:
         """For how long it has stood still since its start."""
         return self.stood_still + (0.0 if self.suspension is None else self.suspension.seconds_until(now))
+
+
+def memory_to_fill(available: int | None, open_attempts: Iterable[OpenAttempt]) -> int | None:
+    """How much of the machine's memory is left for another job's, once those that are being suspended have theirs.
+
+    A part of it may be there already: that counts twice, which errs towards waiting.
+    """
+    if available is None:
+        return None
+    found = (one.suspension for one in open_attempts if one.suspension is not None)
+    return max(0, available - sum(one.held_bytes for one in found if one.phase is SuspensionPhase.SUSPENDING))
+
+
+def may_need_less(one: OpenAttempt) -> bool:
+    """Whether it holds so much of a card only because its need was not known at its start."""
+    wishes = one.job.request.wishes
+    if one.job.state is State.SUSPENDED or not wishes.shape or wishes.share is not None:
+        return False
+    guess = UNKNOWN_PART if wishes.vram is None else WHOLE
+    return any(claim.share >= guess for claim in one.attempt.claims)
 
 
 def with_suspension(one: OpenAttempt, suspension: Suspension) -> OpenAttempt:

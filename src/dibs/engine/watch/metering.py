@@ -209,6 +209,7 @@ class Meter:
         self._astray = dict.fromkeys(usage.astray)
         self._growth = _Growth()
         self.memory: Mapping[str, int] = {}  # bytes on each of its cards, as last seen
+        self.grown = 0  # bytes of them since the look before
 
     @property
     def astray(self) -> tuple[str, ...]:
@@ -228,6 +229,7 @@ class Meter:
         if sample.load is not None:
             self._loaded += sample.load * seconds
             self._load_seconds += seconds
+        self.grown = max(0, sum(sample.memory.values()) - sum(self.memory.values()))
         self.memory = sample.memory
         for gpu, held in sample.memory.items():
             if self._peak is None or held > self._peak:
@@ -425,6 +427,11 @@ class Meters:
         """The bytes that an attempt holds on each of its cards, as last seen."""
         measured = self._measured.get(key)
         return {} if measured is None else measured.meter.memory
+
+    def grown_by(self, key: Key) -> int:
+        """The bytes that an attempt took of its cards between the last two looks."""
+        measured = self._measured.get(key)
+        return 0 if measured is None else measured.meter.grown
 
     def series_of(self, key: Key) -> Series | None:
         measured = self._measured.get(key)

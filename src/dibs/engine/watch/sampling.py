@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _NOISE = 16 * 1024**2  # bytes by which a card's memory differs without a new process
 _SHORTEST_PAUSE = 0.5  # seconds between two looks; the cards are read at each job's end as well
+_CLOSE_PAUSE = 0.1  # the same while a card may run out of memory
 
 
 class Sampler:
@@ -50,7 +51,8 @@ class Sampler:
             self._meters.keep_only(())
             return
         now = self._ticks()
-        if self._is_looking or now - self._looked_at < _SHORTEST_PAUSE:
+        pause = _CLOSE_PAUSE if self._engine.guards_cards else _SHORTEST_PAUSE
+        if self._is_looking or now - self._looked_at < pause:
             return
         at = reading.at.timestamp()
         # Attempts that started after the reading are not in it.
@@ -142,6 +144,8 @@ class Sampler:
         for key, measured in meters.items():
             if running[key].job.state is State.SUSPENDED:
                 measured.meter.stand_still(now)
+        if self._engine.looks_closely or self._engine.guards_cards:
+            self._engine.ask_for_turn()  # others may join the first one now, or one must leave
         held = {claim.gpu for one in running.values() for claim in one.held_claims}
         self._attribution.saw_free(reading, held)
         self._is_looking = False
