@@ -54,8 +54,11 @@ class Clock:
     did: dict[int, float] = field(default_factory=dict)  # seconds it has computed
     began: dict[Party, float] = field(default_factory=dict)
     log: list[tuple[float, str, int]] = field(default_factory=list)
-    suspended_for: list[tuple[int, float]] = field(default_factory=list)  # who, and after how long a turn
+    suspended_for: list[tuple[int, float]] = field(
+        default_factory=list
+    )  # who for another's turn, and after how long
     takes_turns: set[int] = field(default_factory=set)
+    urgent: set[int] = field(default_factory=set)
 
     def add(self, job: Job, *, held: int = 10, seconds: float = 1e9) -> Job:
         self.waiting.append(job)
@@ -63,6 +66,8 @@ class Clock:
         self.did[job.id] = 0.0
         if job.request.preemptible is not False:
             self.takes_turns.add(job.id)
+        if job.request.urgent:
+            self.urgent.add(job.id)
         return job
 
     def snapshot(self, *more: Job) -> Snapshot:
@@ -107,7 +112,8 @@ class Clock:
             self._begin(goes_on.key, goes_on.job, goes_on.claims)
         for leaving in plan.suspensions:
             (one,) = [one for one in self.running if one.key == leaving.key]
-            self.suspended_for.append((one.job.id, self.now - one.turn_began))
+            if leaving.for_job not in self.urgent:
+                self.suspended_for.append((one.job.id, self.now - one.turn_began))
             self.running[self.running.index(one)] = replace(one, leaving_since=self.now)
             self.log.append((self.now, "leaves", one.job.id))
         return plan
@@ -394,3 +400,57 @@ def _longest_waits(log: Iterable[tuple[float, str, int]], added: dict[int, float
             longest = max(longest, at - since[job])
         since[job] = at
     return longest
+
+
+KINDS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {"project": st.sampled_from("abc")},
+    optional={
+        "gpus": st.just(2),
+        "share": st.just("1/2"),
+        "priority": st.just(1),
+        "urgent": st.just(True),
+        "preemptible": st.just(False),
+    },
+)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(
+    gpus=st.integers(1, 3),
+    memory=st.sampled_from([None, 1000, 300, 150]),
+    jobs=st.lists(
+        st.tuples(
+            KINDS, st.integers(0, 3), st.sampled_from([0, 10, 45, 70]), st.floats(1, 8000), st.floats(0, 4000)
+        ),
+        min_size=2,
+        max_size=9,
+    ),
+)
+def test_whatever_is_mixed_no_card_is_given_twice_everything_ends_and_nobody_has_less_than_a_slice(
+    gpus, memory, jobs
+):
+    clock = Clock(gpus=gpus, memory=memory, slice=600.0, speed=MoveSpeed())
+    for kind, sweep, held, seconds, pause in jobs:
+        clock.run(until=clock.now + pause)
+        cards = min(gpus, kind.get("gpus", 1))
+        make = of_sweep if sweep else lambda _, project, **more: a_job(project=project, **more)
+        clock.add(make(sweep, **{**kind, "gpus": cards}), held=held, seconds=seconds)
+
+    clock.run(until=1e8)
+
+    assert not clock.waiting and not clock.suspended and not clock.running, clock.log
+    assert all(seconds >= clock.slice - 1e-6 for _, seconds in clock.suspended_for), clock.suspended_for
+
+
+def test_a_job_of_a_higher_priority_for_which_there_is_no_memory_to_take_turns_has_the_card_nevertheless():
+    clock = Clock(memory=80)
+    low = clock.add(a_job(project="a"), held=70)
+    clock.plan()
+    clock.now = SLICE
+    short = clock.add(a_job(project="b", vram=1), held=1, seconds=60.0)
+    clock.run(until=SLICE + 100)
+    high = clock.add(a_job(project="b", priority=1), held=70, seconds=60.0)
+
+    clock.run(until=3 * SLICE)
+
+    assert clock.starts == [low.id, short.id, high.id, low.id]

@@ -123,7 +123,7 @@ def _why_not_yet(table: Placer, job: Job, length: float, turns: "Turns | None") 
     if not turns.are_going_on:
         return None
     tried = table.copy().place(job.request.wishes, length)
-    return None if tried is None else turns.why_not_start(tried)
+    return None if tried is None else turns.why_not_start(job, tried)
 
 
 def _make_room(preemptor: "Preemptor", turns: "Turns | None", job: Job, length: float) -> "MakingRoom | None":

@@ -107,11 +107,16 @@ class Turns:
         """Whether somebody stands still, or is about to, for the turn of another."""
         return bool(self._snapshot.suspended) or any(turn.one.is_leaving for turn in self._turns)
 
-    def why_not_start(self, claims: Sequence[Claim]) -> Reason | None:
-        """Why nothing may start on these cards: it could not give them back to those that were suspended there."""
-        cards = _cards(claims)
+    def why_not_start(self, job: Job, claims: Sequence[Claim]) -> Reason | None:
+        """Why it must not start on these cards: it could not give them back to those that were suspended there.
+
+        To one of a lower priority it gives nothing back.
+        """
+        cards, least = _cards(claims), job.request.precedence
         away = [one for one in self._snapshot.suspended if cards & _cards(one.claims)]
+        away = [one for one in away if one.job.request.precedence >= least]
         leaving = [turn.one for turn in self._turns if turn.one.is_leaving and cards & _cards(turn.one.claims)]
+        leaving = [one for one in leaving if one.job.request.precedence >= least]
         if not away and not leaving:
             return None
         size = sum(claim.vram for claim in claims) or max(
@@ -163,7 +168,7 @@ class Turns:
 
         chosen: Sequence[_Turn] = ()
         claims = after(())  # those that are being suspended already may leave enough
-        if claims is not None and suspended is None and self.why_not_start(claims):
+        if claims is not None and suspended is None and self.why_not_start(job, claims):
             return None
         if claims is None:
             turns = self._followed_by(job, self._held)
