@@ -3,8 +3,8 @@
 It needs dibs, nvidia-ml-py, torch, pytest and simple_gpu_scheduler in one environment. `--write-docs` writes
 docs/on-a-real-gpu.md from the results of an earlier run, which need not have been on this machine.
 
-Suspensions can be measured in parts, each within its own time, as where a card is lent for minutes:
-`--part urgent --part crashes:60 --found FILE`, with seconds behind the name. FILE is written after each finding.
+Packing and suspensions can be measured in parts, each within its own time, as where a card is lent for minutes:
+`--part packing --part crashes:60 --found FILE`, with seconds behind the name. FILE is written after each finding.
 `--take FILE` puts the findings of several such files into the results.
 """
 
@@ -21,21 +21,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpu import suspend
+from gpu import packing, suspend
 from report import markdown, report_from
 
 _HERE = Path(__file__).parent
 RESULTS = _HERE / "gpu" / "results.json"
 PAGE = _HERE.parent / "docs" / "on-a-real-gpu.md"
+_PARTS = {**packing.PARTS, **suspend.PARTS}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--runs", type=int, default=8, help="training runs to pack (default 8)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go")
     parser.add_argument("--write-docs", action="store_true", help="write the page from --out, and measure nothing")
     parser.add_argument(
-        "--part", action="append", type=_part, metavar="NAME[:SECONDS]", help=f"of {', '.join(suspend.PARTS)}"
+        "--part", action="append", type=_part, metavar="NAME[:SECONDS]", help=f"of {', '.join(_PARTS)}"
     )
     parser.add_argument("--found", type=Path, default=Path("found.json"), help="where the findings of parts go")
     parser.add_argument("--take", type=Path, action="append", help="put these findings into --out")
@@ -46,7 +46,7 @@ def main() -> int:
     if arguments.take:
         arguments.out.write_text(json.dumps(_with_parts(arguments.out, arguments.take), indent=1) + "\n")
     elif not arguments.write_docs:
-        arguments.out.write_text(json.dumps(_measure(arguments.runs, arguments.found), indent=1) + "\n")
+        arguments.out.write_text(json.dumps(_measure(arguments.found), indent=1) + "\n")
     stored = json.loads(arguments.out.read_text())
     if arguments.write_docs:
         PAGE.write_text(page(stored))
@@ -55,9 +55,8 @@ def main() -> int:
     return 1 if any(target["is_met"] is False for bench in stored["benches"] for target in bench["targets"]) else 0
 
 
-def _measure(runs: int, found: Path) -> dict[str, object]:
+def _measure(path: Path) -> dict[str, object]:
     import gpu.checkpoint
-    import gpu.packing
     import gpu.truth
     from gpu.card import Card
 
@@ -66,10 +65,10 @@ def _measure(runs: int, found: Path) -> dict[str, object]:
     with tempfile.TemporaryDirectory(prefix="dibs-on-gpu-") as folder:
         reports = [
             gpu.truth.measure(card, Path(folder)),
-            gpu.packing.measure(card, Path(folder), runs=runs),
             gpu.checkpoint.measure(Path(folder)),
-            suspend.report(_parts([_part(name) for name in suspend.PARTS], found)),
         ]
+    found = _parts([_part(name) for name in _PARTS], path)
+    reports += [packing.report(found), suspend.report(found)]
     return {
         "date": begin.strftime("%Y-%m-%d"),
         "card": card.name,
@@ -89,9 +88,9 @@ class _TimeIsUp(BaseException):
 def _part(text: str) -> tuple[str, int]:
     """The name of a part and the seconds that it may take."""
     name, _, seconds = text.partition(":")
-    if name not in suspend.PARTS:
+    if name not in _PARTS:
         raise ValueError(name)  # which argparse tells
-    return name, int(seconds or suspend.PARTS[name][1])
+    return name, int(seconds or _PARTS[name][1])
 
 
 def _parts(parts: Sequence[tuple[str, int]], path: Path) -> dict[str, Any]:
@@ -103,7 +102,7 @@ def _parts(parts: Sequence[tuple[str, int]], path: Path) -> dict[str, Any]:
 
     signal.signal(signal.SIGALRM, ring)
     for name, within in parts:
-        measure, _ = suspend.PARTS[name]
+        measure, _ = _PARTS[name]
         begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="dibs-on-gpu-", ignore_cleanup_errors=True) as folder:
             signal.alarm(within)
@@ -124,14 +123,15 @@ def _parts(parts: Sequence[tuple[str, int]], path: Path) -> dict[str, Any]:
 
 
 def _with_parts(out: Path, taken: Sequence[Path]) -> dict[str, Any]:
-    """The results, with what these parts have found in the place of what was there about suspensions."""
+    """The results, with what these parts have found in the place of what was there about the same."""
     stored: dict[str, Any] = json.loads(out.read_text())
     found: dict[str, Any] = {}
     for path in taken:
         found |= json.loads(path.read_text())
-    report = asdict(suspend.report(found))
-    others = [bench for bench in stored["benches"] if bench["title"] != report["title"]]
-    return {**stored, "benches": [*others, report]}
+    reports = [one.report(found) for one in (packing, suspend) if one.PARTS.keys() & found.keys()]
+    titles = {report.title for report in reports}
+    others = [bench for bench in stored["benches"] if bench["title"] not in titles]
+    return {**stored, "benches": [*others, *map(asdict, reports)]}
 
 
 def page(stored: dict[str, object]) -> str:
