@@ -318,6 +318,22 @@ def test_the_cursor_belongs_to_a_job_and_new_jobs_wait_at_the_top(
     daemon.post("/v1/jobs/act", {"action": "kill", "ids": [late, late + 1, late + 2]})
 
 
+def test_rows_stay_where_they_are_when_a_job_comes_above_them(page: Page, site: Site, daemon: DaemonProcess):
+    first = daemon.add(*({"command": "true", "name": f"stays-{number:02}", "hold": True} for number in range(60)))
+    go(page, site, "jobs?order=name&text=stays-")
+    expect(page.locator(".job-table")).to_have_attribute("aria-rowcount", "61")
+    page.locator(".job-scroll").evaluate("one => { one.scrollTop = 900 }")
+    row = page.get_by_role("row", name="stays-30")
+    expect(row).to_be_visible()
+    before = row.bounding_box()
+
+    daemon.add({"command": "true", "name": "stays-", "hold": True})
+
+    expect(page.locator(".job-table")).to_have_attribute("aria-rowcount", "62")
+    assert row.bounding_box() == before
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": list(range(first, first + 61))})
+
+
 def test_the_cursor_belongs_to_the_first_job_also_before_a_key_was_pressed(
     page: Page, site: Site, daemon: DaemonProcess, waiting: list[int]
 ):

@@ -132,6 +132,12 @@ def test_a_row_tells_the_use_of_its_card_and_who_has_which_part_of_it(
     alone = card_rows(page).nth(1)
     expect(alone).to_contain_text("6 %")
     expect(alone).to_contain_text("9.0G of 140G")
+    expect(alone.locator(".card-heat")).to_have_text("61")
+    expect(alone.locator(".card-power")).to_have_text("512")
+    filled = alone.locator(".meter-fill").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect().width / one.parentElement.clientWidth)"
+    )
+    assert filled == pytest.approx([0.06, 9 / 140], abs=0.02)
     expect(alone.get_by_role("link", name="alone-")).to_contain_text("s")
     last = card_rows(page).nth(CARDS - 1)
     expect(last.locator(".is-hot")).to_have_text("91")

@@ -130,3 +130,28 @@ def _too_wide(page: Page) -> object:
             .filter(one => one.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
             .slice(0, 8).map(one => one.outerHTML.slice(0, 160))"""
     )
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("job/abc", "“abc” is not the number of a job. All jobs"),
+        ("job", "The number of the job is missing. All jobs"),
+        (f"job/{10**22}", f"“{10**22}” is not the number of a job. All jobs"),
+        ("sweeps/-1", "“-1” is not the number of a sweep. All sweeps"),
+    ],
+)
+def test_a_number_that_is_none_is_said(page: Page, site: Site, address: str, says: str):
+    go(page, site, address)
+
+    expect(page.locator("main")).to_have_text(says)
+
+
+@pytest.mark.parametrize(
+    "address", ["jobs?order=xyz", "jobs?order=metric.%22", "timeline?until=1e99", "timeline?hours=abc"]
+)
+def test_what_an_address_cannot_ask_for_is_left_out(page: Page, site: Site, address: str):
+    go(page, site, address)
+
+    expect(page.locator(".job-rows .job-row, canvas").first).to_be_visible()
+    expect(page.locator("main .error")).to_have_count(0)

@@ -228,7 +228,14 @@ def test_a_new_job_and_one_that_waits_are_made_urgent_or_preemptible(page: Page,
 def test_the_timeline_draws_and_tells_suspended_times(page: Page, site: Site, queue: Queue):
     train = queue.run("train-7")
     queue.suspend(train)
+    page.add_init_script(
+        """window.stripes = new Set(); const fill = CanvasRenderingContext2D.prototype.fillRect;
+        CanvasRenderingContext2D.prototype.fillRect = function (left, top, width, height) {
+            if (this.fillStyle instanceof CanvasPattern) stripes.add(Math.round(left + width));
+            return fill.call(this, left, top, width, height); };"""
+    )
     go(page, site, "timeline?hours=0.02&by=job")
+    page.wait_for_function("() => stripes.size > 0")
     page.get_by_text("The same in words").click()
     table = page.get_by_role("table")
 

@@ -64,6 +64,21 @@ def test_a_card_is_idle_only_where_it_was_watched_and_free(page: Page, site: Sit
     expect(page.get_by_role("list", name="colours")).to_contain_text("used by others")
 
 
+def test_beside_the_name_of_a_card_stands_what_it_mostly_was(page: Page, site: Site):
+    """It is painted, so that no element has it."""
+    page.add_init_script(
+        """window.written = new Set(); const write = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...more) {
+            written.add(text); return write.call(this, text, ...more); };"""
+    )
+    go(page, site, "timeline?hours=0.001")
+
+    for words in ("GPU 0", "others 100 %", "lost 100 %", "idle 100 %"):
+        page.wait_for_function("words => written.has(words)", arg=words)
+    page.get_by_role("button", name="6 h").click()
+    page.wait_for_function("() => written.has('unknown 100 %')")
+
+
 def test_the_time_of_a_share_of_a_card_is_that_share(page: Page, site: Site, daemon: DaemonProcess):
     packed = {"command": "sleep 1", "share": "1/8", "only": ["2"], "project": "packed"}
     first = daemon.add(*[packed] * 8)

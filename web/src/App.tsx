@@ -104,15 +104,29 @@ export function App() {
 }
 
 function shown() {
-  if (view.value === "job") return <Job key={route.value.path[1]} />;
+  const part = route.value.path[1];
+  if (view.value === "job") return isNumber(part) ? <Job key={part} /> : <Nothing word="job" named={part} list="jobs" />;
   if (view.value === "compare") return <Compare />;
-  if (view.value === "sweeps" && route.value.path[1] === "new") return <NewSweep />;
-  if (view.value === "sweeps" && route.value.path[1]) return <Sweep key={route.value.path[1]} />;
+  if (view.value === "sweeps" && part === "new") return <NewSweep />;
+  if (view.value === "sweeps" && part) return isNumber(part) ? <Sweep key={part} /> : <Nothing word="sweep" named={part} list="sweeps" />;
   const Shown = VIEWS.find((one) => one.name === view.value)?.shows;
   if (Shown) return <Shown />;
   return (
     <p>
       There is nothing here. <a href={to("now")}>Go to Now</a>
+    </p>
+  );
+}
+
+function isNumber(text: string | undefined): boolean {
+  return /^[1-9]\d{0,14}$/.test(text ?? "");
+}
+
+/** An address that was mistyped. */
+function Nothing({ word, named, list }: { word: string; named: string | undefined; list: string }) {
+  return (
+    <p class="error">
+      {named ? `“${named.slice(0, 40)}” is not the number of a ${word}.` : `The number of the ${word} is missing.`} <a href={to(list)}>All {word}s</a>
     </p>
   );
 }

@@ -180,3 +180,20 @@ def test_what_is_wrong_with_a_sweep_names_its_field(table: DaemonProcess, spec: 
 
     assert refused.code == "bad-input"
     assert refused.json["error"]["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("wishes", "field"),
+    [
+        ({"tags": ["a" * 256]}, "tags"),
+        ({"output": "a" * 5000}, "output"),
+        ({"name": 17}, "name"),
+        ({"env": {"A": 1}}, "env"),
+    ],
+)
+def test_what_a_wish_must_not_be_names_its_field(table: DaemonProcess, wishes: dict[str, object], field: str):
+    in_one = table.try_to_add({"command": "true", **wishes})
+    in_all = table.try_to_add("true", defaults=wishes)
+    changed = table.call("PATCH", "/v1/jobs/1", wishes)
+
+    assert [reply.json["error"].get("field") for reply in (in_one, in_all, changed)] == [field] * 3

@@ -40,6 +40,7 @@ _STATUS = {
     "too-many-streams": 503,
     "stopping": 503,
 }
+_AROUND = ("body", "query", "path", "defaults", "jobs")  # what stands around a field in a request
 # The code, message and remedy of a status, where an error has none of its own.
 _DEFAULTS = {
     400: ("bad-input", "cannot understand the request", "see /openapi.json"),
@@ -125,7 +126,10 @@ async def _on_invalid_request(request: Request, error: Exception) -> Response:
     where = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
     why = str(first["msg"]).removeprefix("Value error, ")
     message = f"cannot understand {where[:200]}: {why}" if where else f"cannot understand the request: {why}"
-    return JsonResponse(error_body(400, message, "see /openapi.json"), 400)
+    body = error_body(400, message, "see /openapi.json")
+    if field := next((part for part in first["loc"] if isinstance(part, str) and part not in _AROUND), None):
+        body["error"]["field"] = field
+    return JsonResponse(body, 400)
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:

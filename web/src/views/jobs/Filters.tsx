@@ -36,6 +36,7 @@ const ORDERS = [
   ["seconds", "longest first"],
   ["name", "by name"],
 ] as const;
+const LONGEST = 200; // letters that the daemon searches for
 const PAUSE = 250; // milliseconds after the last letter of a search
 
 export function Filters({ asked, counts, search, change, children }: Props) {
@@ -62,6 +63,7 @@ export function Filters({ asked, counts, search, change, children }: Props) {
         type="search"
         placeholder="Search ( / )"
         aria-label="search"
+        maxLength={LONGEST}
         value={asked.text}
         onInput={(event) => type(event.currentTarget.value)}
         onKeyDown={(event) => event.key === "Escape" && event.currentTarget.blur()}

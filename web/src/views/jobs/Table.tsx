@@ -78,6 +78,17 @@ export function Table({ name, pages, columns, isCompact, order, sort, isInTurn, 
   const top = useRef(0); // the element itself may be gone when the table is left
   useEffect(() => () => void left.set(name, { top: top.current, cursor: current.current }), []);
 
+  const inSight = useRef<ReadonlyMap<number, number>>(new Map()); // the places of jobs, by their numbers
+  useLayoutEffect(() => {
+    // The rows stay where they are on the screen, whatever comes or goes above them.
+    const shift = shiftOf(inSight.current, pages);
+    if (shift && scroller.current!.scrollTop > 0) scroller.current!.scrollTop += shift * (isCompact ? COMPACT_HEIGHT : HEIGHT);
+  }, [pages.version.value]);
+  useLayoutEffect(() => {
+    const places = items.map(({ index }) => [pages.row(index)?.id, index] as const);
+    inSight.current = new Map(places.filter((one): one is [number, number] => one[0] !== undefined));
+  });
+
   const wanted = pages.nextInSight.value;
   useEffect(() => {
     if (wanted === null) return;
@@ -207,6 +218,16 @@ async function chooseRange(pages: JobPages, from: number, to: number, isIn: bool
 function gridOf(columns: Column[], pickWidth: number): string {
   const widths = columns.map(({ least, isWide }) => `minmax(${least}px, ${isWide ? "1fr" : `${least}px`})`);
   return [`${pickWidth}px`, `${NUMBER.least}px`, ...widths].join(" ");
+}
+
+/** By how many places most of these jobs have moved: one of them may have been moved alone. */
+function shiftOf(places: ReadonlyMap<number, number>, pages: JobPages): number {
+  const times = new Map([[0, 0]]);
+  for (const [id, before] of places) {
+    const place = pages.placeOf(id);
+    if (place !== null) times.set(place - before, (times.get(place - before) ?? 0) + 1);
+  }
+  return [...times].reduce((most, one) => (one[1] > most[1] ? one : most))[0];
 }
 
 /** The cursor where its job stands now. Where the job has left the list, the one in its place takes over. */

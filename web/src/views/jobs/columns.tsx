@@ -116,6 +116,11 @@ export function columnsOf(text: string): Column[] {
   return found.length ? found : columnsOf("");
 }
 
+/** Whether a column sorts by this. */
+export function isOrder(text: string): boolean {
+  return [NUMBER, ...COLUMNS].some(({ order }) => order === text) || (text.includes(".") && columnOf(text)?.order === text);
+}
+
 function columnOf(key: string): Column | undefined {
   const [, kind, name] = /^(param|metric)\.([^\s"'{}=:,;]{1,200})$/.exec(key) ?? [];
   if (!name) return BY_KEY.get(key);

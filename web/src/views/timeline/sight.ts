@@ -8,6 +8,7 @@ export interface Sight {
 export const HOUR = 3_600_000;
 const SHORTEST = 10_000;
 const LONGEST = 400 * 24 * HOUR;
+const LAST = 8.64e12 - 1; // seconds: what a Date can say
 const AHEAD = 0.02; // of the span: room on the right of now
 
 /** The first and the last moment in sight. */
@@ -43,7 +44,7 @@ export function sightFrom(query: URLSearchParams): Sight {
   const hours = Number(query.get("hours"));
   const until = Number(query.get("until"));
   const span = hours > 0 ? Math.min(LONGEST, Math.max(SHORTEST, hours * HOUR)) : 24 * HOUR;
-  return { span, end: until > 0 ? until * 1000 : null };
+  return { span, end: until > 0 && until < LAST ? until * 1000 : null };
 }
 
 export function inAddress({ span, end }: Sight): { hours: string; until: string } {
