@@ -2,7 +2,7 @@
 
 import pytest
 
-from dibs.model.gpus import GpuProcess
+from dibs.model.gpus import GpuProcess, declared_key
 from dibs.policy.snapshot import SuspendRules
 from engine.queue_world import a_wish
 from engine.test_suspensions import GIB, SuspendingWorld, at, world
@@ -121,3 +121,17 @@ def test_a_job_makes_way_while_the_queue_is_paused(neighbour):
     world.read(processes=ADA)
 
     assert world.moving == {1: "suspend"}
+
+
+def test_why_says_of_a_job_that_should_make_way_why_it_stays(neighbour):
+    world = neighbour
+    world.add(a_wish())
+    world.engine.meters.held_by = lambda key: {declared_key(0): 120 * GIB}  # type: ignore[method-assign]
+
+    world.read(processes=ADA)
+
+    assert world.moving == {}
+    assert world.sentence(1) == (
+        "is not suspended for the process 4711 (ada) on GPU 0: it holds 120G on its GPU, and the machine has 100G"
+        " of memory available"
+    )

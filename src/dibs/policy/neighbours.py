@@ -24,16 +24,29 @@ def who_makes_way(
     """
     found = []
     for one in running:
-        disturbed = [claim for claim in one.claims if strangers.get(claim.gpu)]
-        is_free_to_go = one.yields_to_urgent and not one.is_leaving and not one.why_not
-        if not disturbed or not is_free_to_go or one.job.request.urgent or too_much_to_move(one.held, memory):
+        why = "" if one.why_not else _for_whom(one, strangers)
+        if not why or too_much_to_move(one.held, memory):
             continue
         if memory is not None:
             memory -= one.held
-        who = list(dict.fromkeys(name for claim in disturbed for name in strangers[claim.gpu]))
-        processes = f"process{'es' if len(who) > 1 else ''} {' and '.join(who)}"
-        found.append(MakesWay(one, f"for the {processes} on GPU {', '.join(claim.number for claim in disturbed)}"))
+        found.append(MakesWay(one, why))
     return found
+
+
+def why_it_stays(one: PreemptibleJob, strangers: Mapping[str, Sequence[str]]) -> str:
+    """Why a preemptible job is not suspended for others; empty where it is, or where there are none."""
+    whom = _for_whom(one, strangers)
+    return f"is not suspended {whom}: {one.why_not}" if whom and one.why_not else ""
+
+
+def _for_whom(one: PreemptibleJob, strangers: Mapping[str, Sequence[str]]) -> str:
+    """For whom a job is to be suspended, if it can be; empty: for nobody."""
+    disturbed = [claim for claim in one.claims if strangers.get(claim.gpu)]
+    if not disturbed or not one.yields_to_urgent or one.is_leaving or one.job.request.urgent:
+        return ""
+    who = list(dict.fromkeys(name for claim in disturbed for name in strangers[claim.gpu]))
+    processes = f"process{'es' if len(who) > 1 else ''} {' and '.join(who)}"
+    return f"for the {processes} on GPU {', '.join(claim.number for claim in disturbed)}"
 
 
 def quiet_at(before: Mapping[str, float], disturbed: Collection[str], now: float) -> dict[str, float]:

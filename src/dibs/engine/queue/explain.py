@@ -116,6 +116,8 @@ class Explain:
             return WaitExplanation(Reason("overbooked", "; ".join(overbooked)))
         if (suspended := self._suspended(job, self._plan)) is not None:
             return suspended
+        if job.state is State.RUNNING and (stays := self._stays(job)):
+            return WaitExplanation(Reason("not-suspended", stays))
         if job.state is not State.QUEUED:
             return WaitExplanation()
         now = self._clock()
@@ -273,6 +275,17 @@ class Explain:
         if suspension.why_not and suspension.frees_cards:
             why = f"{why}; it was not resumed at the last try: {suspension.why_not}"
         return WaitExplanation(Reason("suspended", f"{why}; {waits.sentence if waits else 'is about to go on'}"))
+
+    def _stays(self, job: Job) -> str:
+        """Why a job does not make way for those who work on its GPU without dibs, though it should."""
+        engine = self._engine
+        strangers = engine.cards.board().strangers() if engine.limits.suspend_rules.yields_to_others else {}
+        if not strangers:
+            return ""
+        from dibs.policy.neighbours import why_it_stays
+
+        running = engine.snapshot(self._clock()).preemptible
+        return next((why_it_stays(one, strangers) for one in running if one.job.id == job.id), "")
 
     def _overbooked(self, job: Job) -> list[str]:
         """What is wrong with the GPUs of a job that runs here."""
