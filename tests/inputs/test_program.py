@@ -72,6 +72,17 @@ def test_an_installed_package_changes_it(folder, tmp_path):
     assert key(folder, line) != before
 
 
+def test_another_interpreter_at_the_same_path_changes_it(folder, tmp_path):
+    program = tmp_path / "bin" / "python3"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    before = program_key(["python3", "train.py"], str(folder), {"PATH": str(program.parent)})
+    program.write_text("#!/bin/sh\nexec python3.12\n")
+
+    assert program_key(["python3", "train.py"], str(folder), {"PATH": str(program.parent)}) != before
+
+
 def test_a_module_is_looked_for_below_the_working_folder(folder):
     before = key(folder, "python3 -m model.net {lr}")
     (folder / "model" / "net.py").write_text("x = 2\n")
