@@ -100,6 +100,26 @@ def test_what_is_left_of_a_job_is_told_by_its_progress(page: Page, site: Site, d
     daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
 
 
+def test_the_last_metrics_of_a_running_job_are_read_again(
+    page: Page, site: Site, daemon: DaemonProcess, tmp_path: Path
+):
+    """A line of metrics is no event."""
+    report = "echo loss={} >> $DIBS_METRICS"
+    wait = f"until test -e {tmp_path}/go; do sleep 0.05; done"
+    command = f"{report.format(2)}; {wait}; {report.format(1)}; sleep 600"
+    number = daemon.add({"command": command, "name": "reporting", "num_gpus": 0})
+    go(page, site, "jobs?columns=name,metrics,metric.loss&text=reporting")
+    row = page.locator(".job-rows .job-row")
+    expect(row.locator(".job-metrics")).to_have_text("loss=2")
+    expect(row.locator(".job-figure")).to_have_text("2")
+
+    (tmp_path / "go").touch()
+
+    expect(row.locator(".job-metrics")).to_have_text("loss=1")
+    expect(row.locator(".job-figure")).to_have_text("1")
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
+
+
 def test_chosen_jobs_are_compared_and_told_apart_by_what_differs(
     page: Page, site: Site, browser: Browser, runs: list[int], axe: str
 ):

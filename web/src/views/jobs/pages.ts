@@ -37,7 +37,7 @@ export class JobPages {
       if (events.some((event) => event.kind.startsWith("job") || event.kind === "events.missed")) this.refreshSoon();
     });
     this.reports = window.setInterval(() => {
-      if (this.hasReportsInSight()) this.refreshSoon();
+      if (this.isRunningInSight()) this.refreshSoon();
     }, REPORTS_EVERY);
     void this.refresh();
   }
@@ -131,12 +131,10 @@ export class JobPages {
     this.stop();
   }
 
-  private hasReportsInSight(): boolean {
+  /** Whether a job in sight may report something. */
+  private isRunningInSight(): boolean {
     const [first, last] = this.inSight;
-    for (let place = first; place <= last; place++) {
-      const job = this.row(place);
-      if (job?.state === "running" && (job.progress !== null || Object.keys(job.last_metrics).length)) return true;
-    }
+    for (let place = first; place <= last; place++) if (this.row(place)?.state === "running") return true;
     return false;
   }
 
