@@ -511,3 +511,39 @@ def test_a_card_is_watched_closely_as_long_as_it_may_run_short(netted):
     netted.holds(dict.fromkeys(range(1, 4), 38.0), steady=(1, 2, 3))
 
     assert netted.engine.guards_cards
+
+
+def test_a_job_of_which_nothing_is_known_joins_others_of_unknown_size_and_has_a_free_card_to_itself(netted):
+    begin(netted, 2)
+
+    (other,) = netted.add_auto(1, text="python other.py")
+    assert netted.running() == [1, 2, other.id]
+    assert netted.booked(other.id) == netted.booked(1)
+    netted.holds({1: 40, 2: 40, 3: 45})
+    assert netted.moving == {3: "suspend"}
+    for job in (1, 2):
+        netted.memory.pop(job)
+        netted.end(JobId(job), code=1)
+    netted.answer(3, "running", code="no-memory", why="too little")
+    netted.memory.pop(3)
+    netted.end(JobId(3), code=1)
+
+    (first, _) = netted.add_auto(2, text="python third.py")
+    netted.look()
+    assert netted.running() == [first.id]
+    assert netted.booked(first.id) == (1, 0)
+
+
+def test_the_room_that_one_needs_that_has_left_is_kept_for_it(netted):
+    begin(netted, 3)
+    netted.holds({1: 20, 2: 20, 3: 70})
+    netted.holds({1: 20, 2: 20, 3: 90})
+    assert netted.moving == {3: "suspend"}
+    netted.answer(3, "suspended", held={"GPU-0": 90 * GIB})
+
+    netted.holds({1: 20, 2: 20, 3: 90}, steady=(1, 2))
+    netted.add(replace(a_wish("python other.py"), wishes=Wishes(vram=12 * GIB)))
+    netted.look()
+
+    assert "waits to resume on GPU 0: has 101G of free memory, and 113G is needed" in netted.sentence(3)
+    assert netted.state(4) == "queued"

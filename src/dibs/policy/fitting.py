@@ -229,6 +229,20 @@ def learn_early(lesson: Lesson | None, usage: Usage | None) -> Lesson | None:
     return replace(lesson or Lesson(), peak_vram=peak, peak_mem=usage.peak_mem or 0, cpus=cpus)
 
 
+def need_beside_unknown(card: Card, wishes: Wishes, lessons: Lessons) -> tuple[Fraction, int]:
+    """The same as `need`, on a card that is relieved in time: jobs of which nothing is known may join there."""
+    total = card.gpu.memory_total
+    is_known = (wishes.shape, card.gpu.name) in lessons or wishes.share is not None or wishes.vram is not None
+    if not wishes.shape or not total or is_known or wishes.num_gpus != 1:
+        return need(card, wishes, lessons)
+    return _part(_unknown(total), total), _unknown(total)
+
+
+def _unknown(total: int) -> int:
+    """Bytes that are booked of a card for a job of which nothing is known, where some share the card."""
+    return math.floor(total / _UNKNOWN_AT_ONCE / _STEP) * _STEP
+
+
 def first_lesson(lesson: Lesson | None, peaks: Iterable[int], total: int) -> Lesson | None:
     """The lesson while the first ones still grow, where a card that runs short of memory is relieved in time.
 
@@ -237,8 +251,7 @@ def first_lesson(lesson: Lesson | None, peaks: Iterable[int], total: int) -> Les
     most = max(peaks, default=0)
     if not most or is_known(lesson) or (lesson is not None and (lesson.needs_card or lesson.obstacle)):
         return lesson
-    part = math.floor(total / _UNKNOWN_AT_ONCE / _STEP) * _STEP
-    least = math.floor((part - _BESIDE) / _MORE)
+    least = math.floor((_unknown(total) - _BESIDE) / _MORE)
     return replace(lesson or Lesson(), peak_vram=max(math.ceil(most * _MAY_GROW), least))
 
 

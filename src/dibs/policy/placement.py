@@ -16,6 +16,7 @@ from dibs.policy.fitting import (
     is_known,
     is_named,
     need,
+    need_beside_unknown,
     no_such_type,
     show_cpus,
     show_gpus,
@@ -283,7 +284,8 @@ class Placer:
             if start == math.inf:
                 start = self._now
         for claim in here:
-            kept = Reservation(start, until + length, claim.share, claim.vram, yields_to=yields_to)
+            wanted = claim.vram and max(claim.vram, self._room_to_resume(one, claim))
+            kept = Reservation(start, until + length, claim.share, wanted, yields_to=yields_to)
             self._reservations.setdefault(claim.gpu, []).append(kept)
         if wishes.cpus:
             self._host_reservations.append(Reservation(start, until + length, cpus=wishes.cpus))
@@ -333,10 +335,9 @@ class Placer:
             return f"is held by {' and '.join(view.holders)}" if view.holders else "is kept for an earlier job"
         if key in self._reservations and not self._leaves_room(key, claim.share, claim.vram, length):
             return "is kept for an earlier job"
-        wanted = _restores(one, claim, view)
+        wanted = self._room_to_resume(one, claim)
         if not wanted:
             return ""
-        wanted += one.beside.get(key, 0)
         if view.memory_free is None:
             return "does not tell how much of its memory is free"
         given = 0 if left is None else (vram_left(view) or 0) - left
@@ -344,6 +345,11 @@ class Placer:
         if free < wanted:
             return f"has {show_size(max(0, free))} of free memory, and {show_size(wanted)} is needed"
         return ""
+
+    def _room_to_resume(self, one: SuspendedJob, claim: Claim) -> int:
+        """Bytes that must be free on its card; 0 where nothing was moved away."""
+        wanted = _restores(one, claim, self._views[claim.gpu])
+        return wanted and wanted + one.beside.get(claim.gpu, 0)
 
     # -- which cards -----------------------------------------------------------------------------------
 
@@ -425,7 +431,7 @@ class Placer:
         return not (wishes.shape and self._host_is_full(key, wishes, length))
 
     def _need(self, view: CardView, wishes: Wishes) -> tuple[Fraction, int]:
-        return need(view.card, wishes, self._lessons)
+        return (need_beside_unknown if view.is_relieved else need)(view.card, wishes, self._lessons)
 
     def _leaves_room(self, key: str, share: Fraction, vram: int, length: float) -> bool:
         """Whether a job of this length does not delay those that this card is reserved for."""

@@ -42,6 +42,7 @@ class CardView:
     holders: tuple[str, ...] = ()  # in words: "job 3", "job 7 of alice (pid 4711)"
     ends: tuple[Hold, ...] = ()  # of a part of what is taken; it is unknown when the rest ends
     shapes: tuple[str, ...] = ()  # of our jobs here that want `--vram auto`
+    is_relieved: bool = False  # jobs of unknown size share it, and one of them leaves before it is full
     first: int = 0  # smaller: taken before others, however empty they are
     then: float = 0.0  # smaller: taken before others that are as empty
     quiet_at: float = 0.0  # from when on suspended jobs may go on here; inf: somebody works here without dibs

@@ -322,14 +322,20 @@ def take_snapshot(state: NextState, facts: TurnFacts, now: float) -> Snapshot:
         from dibs.engine.turn.suspending import preemptible_jobs, suspended_jobs  # few jobs are suspended
 
         preemptible, suspended = list(preemptible_jobs(state, facts, now)), suspended_jobs(state, facts, now)
+    views = board.views(
+        state.open,
+        state.left_cards,
+        card_marks(state.marks, state.resting),
+        {key: usage.peak_vram or 0 for key, usage in facts.usages.items()},
+        state.quiet_at | dict.fromkeys(board.strangers() if state.quiet_at else (), math.inf),
+    )
+    if facts.can_suspend:
+        from dibs.engine.turn.suspending import relieved_cards  # where the driver can
+
+        if relieved := relieved_cards(state, facts):
+            views = tuple(replace(view, is_relieved=view.card.gpu.key in relieved) for view in views)
     return Snapshot(
-        cards=board.views(
-            state.open,
-            state.left_cards,
-            card_marks(state.marks, state.resting),
-            {key: usage.peak_vram or 0 for key, usage in facts.usages.items()},
-            state.quiet_at | dict.fromkeys(board.strangers() if state.quiet_at else (), math.inf),
-        ),
+        cards=views,
         groups=board.pool.groups,
         waiting=waiting,
         room_without_gpu=facts.most_without_gpu

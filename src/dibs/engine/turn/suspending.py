@@ -133,6 +133,22 @@ def first_lessons(
     return found
 
 
+def relieved_cards(state: NextState, facts: "TurnFacts") -> set[str]:
+    """The cards that jobs of unknown size have begun to use, and one of them can leave."""
+    room = memory_to_fill(facts.memory_available, state.open.values())
+    return {
+        claim.gpu
+        for key, one in state.open.items()
+        if one.job.state is State.RUNNING
+        and _shares_card(one)
+        and _is_of_unknown_size(one, facts)
+        and (usage := facts.usages.get(key)) is not None
+        and usage.peak_vram
+        and can_relieve(one, facts, room)
+        for claim in one.attempt.claims
+    }
+
+
 def _shares_card(one: OpenAttempt) -> bool:
     return any(claim.share < WHOLE for claim in one.attempt.claims)
 
