@@ -127,11 +127,14 @@ class AnyQueueHistory(AnyHistory):
 
         assert (reason is not None) == (job.state in (State.QUEUED, State.HELD) or is_orphaned)
 
+    def let_everything_start(self):
+        self.world.queue.unpause()
+        self.world.queue.unpause("a")
+        self.world.queue.pool.undrain(["0"])
+
     def let_everything_end(self):
         world = self.world
-        world.queue.unpause()
-        world.queue.unpause("a")
-        world.queue.pool.undrain(["0"])
+        self.let_everything_start()
         for _ in range(len(world.acknowledged) + 1):
             held = [number for number, state in world.states().items() if state is State.HELD]
             world.do("release", *held)

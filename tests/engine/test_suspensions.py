@@ -80,14 +80,18 @@ class SuspendingWorld(QueueWorld):
 
     def answer(self, job: int, state: str, **more: Any) -> None:
         key = next(key for key in self.helpers.asked if key[0] == job)
-        _, done = self.helpers.asked.pop(key)
-        if state == "suspended" and "rung" not in more:
-            more["rung"] = "cuda"
-        run = self._run_of(JobId(job))
         stands = state == "suspended"
+        run = self._run_of(JobId(job))
         if stands != run.stands_still:
             run.stands_still = stands
             self.machine.check_overlap()
+        self.answer_of(key, state, **more)
+
+    def answer_of(self, key: Key, state: str, **more: Any) -> None:
+        """What the helper of this attempt says, whether it is true or not."""
+        _, done = self.helpers.asked.pop(key)
+        if state == "suspended" and "rung" not in more:
+            more["rung"] = "cuda"
         done(Answer(state=state, **more))
         self.settle_down()
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from dibs.store.rebuild import rebuild
-from engine.queue_world import QueueWorld
-from engine.test_any_queue_history import AnyQueueHistory
+from engine.test_any_suspending_history import AnySuspendingHistory
 from examples import examples
 from store.campaign import RUNS, picture
 
@@ -18,10 +17,8 @@ def told(folder):
     return {**content, "settings": [row for row in content["settings"] if row[0] != "journal"]}
 
 
-class AnyHistoryIsRestored(AnyQueueHistory):
+class AnyHistoryIsRestored(AnySuspendingHistory):
     """After each history the store is made again from a copy, and compared."""
-
-    world_of = QueueWorld
 
     def teardown(self):
         try:

@@ -20,6 +20,7 @@ from dibs.model.jobs import (
     State,
 )
 from dibs.model.records import Mark, StagedList, StagedPart
+from dibs.model.suspensions import Rung, Suspension, SuspensionPhase
 from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState
 from dibs.store import journal_lines
 from dibs.store.codec import decode_request, encode_requests
@@ -155,6 +156,24 @@ class Books:
             self.store.end_attempt(attempt, outcome, self.clock, retry_at)
             lines.append(journal_lines.ended(attempt, outcome, state, retry_at, self.clock))
             self._follow(attempt.job, state, lines)
+
+    def move(self, attempt: Attempt, choice: int) -> None:
+        """Its suspension goes one step on, or another one begins."""
+        earlier = self.store.suspensions.of([attempt.job]).get(attempt.key, [])
+        one = earlier[-1] if earlier else None
+        if one is None or one.is_over:
+            phase, who, number = SuspensionPhase.SUSPENDING, f"for job {choice} \udcff", len(earlier) + 1
+            after = Suspension(number=number, phase=phase, why=who, resumes=bool(choice % 2), began_at=self.clock)
+        elif one.phase is SuspensionPhase.SUSPENDING:
+            moved = {"suspended_at": self.clock, "rung": Rung.CUDA, "held": {"GPU-\u00e9": choice}}
+            after = replace(one, phase=SuspensionPhase.SUSPENDED, **moved)
+        elif one.phase is SuspensionPhase.SUSPENDED:
+            after = replace(one, phase=SuspensionPhase.RESUMING, resuming_at=self.clock)
+        else:
+            after = replace(one, phase=SuspensionPhase.OVER, ended_at=self.clock, why_not="no" * (choice % 2))
+        with self.turn() as lines:
+            self.store.suspensions.put(attempt.key, after)
+            lines.append(journal_lines.suspension(attempt, after))
 
     def never(self, attempt: Attempt) -> None:
         with self.turn() as lines:
@@ -295,6 +314,7 @@ class Books:
             attempt = running[choice % len(running)]
             acts += [lambda: self.end(attempt), lambda: self.end(attempt, BAD), lambda: self.never(attempt)]
             acts += [lambda outcome=outcome: self.end(attempt, outcome, retry=True) for outcome in (BAD, SAVED)]
+            acts += [lambda: self.move(attempt, choice)] * 2
         acts[choice % len(acts)]()
 
     def _acts_on_sweeps(self, choice: int) -> list[Callable[[], Any]]:
@@ -340,9 +360,9 @@ def picture(path: str) -> Mapping[str, Any]:
     try:
         tables = (
             *("environments", "code", "jobs", "attempts", "dependencies", "submissions", "marks", "settings"),
-            *("sweeps", "trials", "trial_tally", "lists", "parts"),
+            *("sweeps", "trials", "trial_tally", "lists", "parts", "suspensions"),
         )
-        content = {name: store._db.execute(f"select * from {name} order by 1, 2").fetchall() for name in tables}
+        content = {name: sorted(store._db.execute(f"select * from {name}"), key=repr) for name in tables}
         tally = store._db.execute("select * from tally where jobs > 0 order by 1, 2").fetchall()
         return {**content, "tally": tally, "next number": store.queue.next_number()}
     finally:
