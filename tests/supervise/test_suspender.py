@@ -451,6 +451,31 @@ def test_without_a_driver_nothing_is_done_and_the_reason_is_said(
     assert goes_on(queue.ledger)
 
 
+@pytest.mark.parametrize(
+    ("environ", "init", "why"),
+    [
+        ({}, "0", ""),
+        ({"DIBS_PROBE": "none"}, "0", "DIBS_PROBE=none ignores the driver"),
+        ({"DIBS_CUDA_LIBRARY": "/no/libcuda.so.1"}, "0", "there is no CUDA driver here"),
+        ({}, "100", "the driver does not start: there is no card (CUDA error 100)"),
+    ],
+)
+def test_a_look_says_whether_the_driver_can_suspend_anything(
+    tmp_path: Path, environ: dict[str, str], init: str, why: str
+) -> None:
+    machine = FakeMachine(tmp_path / "driver")
+    (machine.folder / "init").write_text(init)
+    loop, answers = Loop(), list[Answer]()
+    suspender = Suspender(loop.add_reader, loop.remove_reader, machine.environ | environ)
+
+    suspender.start("the machine", {"do": "look"}, answers.append, deadline=100.0)
+    wait_for(lambda: loop.turn(0.01) or answers, "the helper answers")
+
+    assert (answers[0].state, answers[0].why) == ("looked", why)
+    suspender.close()
+    loop.close()
+
+
 def test_the_helper_dies_with_its_engine(queue: Queue) -> None:
     attempt = queue.start("--delay", "checkpoint=60000")
     (pid,) = queue.of_cuda(attempt)
