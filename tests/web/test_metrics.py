@@ -104,9 +104,9 @@ def test_the_last_metrics_of_a_running_job_are_read_again(
     page: Page, site: Site, daemon: DaemonProcess, tmp_path: Path
 ):
     """A line of metrics is no event."""
-    report = "echo loss={} >> $DIBS_METRICS"
+    report = 'echo loss={} >> "$DIBS_METRICS"'
     wait = f"until test -e {tmp_path}/go; do sleep 0.05; done"
-    command = f"{report.format(2)}; {wait}; {report.format(1)}; sleep 600"
+    command = f"sleep 1; {report.format(2)}; {wait}; {report.format(1)}; sleep 600"
     number = daemon.add({"command": command, "name": "reporting", "num_gpus": 0})
     go(page, site, "jobs?columns=name,metrics,metric.loss&text=reporting")
     row = page.locator(".job-rows .job-row")
