@@ -118,6 +118,14 @@ def test_a_person_is_asked_before_more_than_20_jobs_are_tried_again(
     assert bool(daemon.bodies()) != is_asked
 
 
+def test_where_no_person_is_at_the_terminal_any_number_is_tried_again(daemon, typed):
+    daemon.jobs = {one: a_job(one, "failed") for one in range(1, 31)}
+
+    done = typed("retry", "--failed")
+
+    assert (done.status, done.stderr) == (0, "queued again: 30 jobs: 1-30\n")
+
+
 def test_a_project_is_held_and_released(daemon, typed):
     typed("hold", "--project", "a")
     typed("release", "--project", "a")

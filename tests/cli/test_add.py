@@ -149,15 +149,18 @@ def test_a_file_is_a_job_list_and_gets_its_hint(queue, typed: Typed, tmp_path, m
 
 def test_a_dash_as_a_file_is_the_pipe(queue, typed: Typed, monkeypatch, tmp_path):
     (tmp_path / "list").write_text("echo a\necho b\n")
+    (tmp_path / "more").write_text("echo c\n")
     stdin = os.dup(0)
     os.dup2(os.open(tmp_path / "list", os.O_RDONLY), 0)
     try:
         ended = typed("add", "-f", "-")
+        os.lseek(0, 0, os.SEEK_SET)
+        beside = typed("add", "-f", "-", "-f", str(tmp_path / "more"))
     finally:
         os.dup2(stdin, 0)
 
-    assert ended.status == 0
-    assert [job["command"] for job in queue.added] == ["echo a", "echo b"]
+    assert (ended.status, beside.status) == (0, 0)
+    assert [job["command"] for job in queue.added] == ["echo a", "echo b", "echo c", "echo a", "echo b"]
 
 
 def test_words_behind_the_dashes_are_left_alone(queue, typed: Typed):

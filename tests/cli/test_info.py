@@ -189,6 +189,10 @@ def test_why_a_start_cannot_be_estimated_stands_behind_the_reason():
     assert (
         waiting_text({"reason": {"code": "held", "sentence": "is held"}, "no_estimate": "it is held"}) == "is held"
     )
+    begin = {"code": "begin", "sentence": "waits for its time", "until_at": "2099-11-16T14:30:00Z"}
+    assert waiting_text({"reason": begin, **unknown}).startswith(
+        "waits for its time, not before 2099-11-16 14:30; its"
+    )
 
 
 @pytest.mark.parametrize(

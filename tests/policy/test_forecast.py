@@ -1,5 +1,6 @@
 """When and where waiting jobs will start."""
 
+import math
 import signal
 import time
 from dataclasses import replace
@@ -153,6 +154,16 @@ def test_a_job_starts_when_what_it_follows_is_expected_to_end():
 def test_a_job_that_follows_one_without_a_known_end_has_no_moment():
     job = a_job()
     line = a_line(a_machine(gpus=1).with_waiting(job), needs={job.id: [JobId(900)]})
+
+    assert forecast(line, [job.id]) == {job.id: Prospect(unknown="it is not known when job 900 ends")}
+
+
+def test_a_job_that_follows_a_running_one_without_a_limit_waits_for_that_one():
+    first, job = a_job(), a_job(gpus=0)
+    machine = a_machine(gpus=1, busy=[0]).with_waiting(first, job)
+    line = Line(
+        snapshot=machine, durations=lambda _: None, needs={job.id: [JobId(900)]}, ends={JobId(900): math.inf}
+    )
 
     assert forecast(line, [job.id]) == {job.id: Prospect(unknown="it is not known when job 900 ends")}
 

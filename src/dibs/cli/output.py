@@ -432,4 +432,5 @@ def estimate_note(answer: Mapping[str, Any]) -> str:
     said = answer.get("reason") or {}
     if not answer.get("no_estimate") or said.get("code") in ("held", "paused", "backend"):
         return ""
-    return f"; its start cannot be estimated: {one_line(answer['no_estimate'], 500)}"
+    hour = f", not before {show_about(said['until_at'])}" if said.get("code") == "begin" else ""
+    return f"{hour}; its start cannot be estimated: {one_line(answer['no_estimate'], 500)}"

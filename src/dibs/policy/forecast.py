@@ -87,7 +87,8 @@ def _why_unknown(job: Job | None, line: Line, found: Mapping[JobId, Prospect], e
     if line.snapshot.paused.keys() & {"", job.request.project}:
         return "it is not known when the pause ends"
     for needed in line.needs.get(job.id, ()):
-        if needed not in line.ends and (needed not in found or needed in endless):
+        end = line.ends.get(needed)  # of one that runs
+        if end == math.inf or (end is None and (needed not in found or needed in endless)):
             return f"it is not known when job {needed} ends"
     if endless:
         return f"job {endless[0]}, which goes first, has no time limit"

@@ -646,6 +646,19 @@ def test_what_would_become_of_a_job_is_told_and_nothing_is_stored(daemon: Daemon
     assert daemon.get("/v1/jobs")["jobs"] == []
 
 
+def test_why_a_start_cannot_be_estimated_is_told_before_a_job_is_added(daemon: DaemonProcess):
+    first = daemon.add(*["sleep 60"] * 2)  # one for each of its GPUs
+    follows = {"command": "true", "num_gpus": 0, "after": [{"job": first, "kind": "ok"}]}
+
+    told = daemon.post("/v1/jobs/check", {"jobs": [{"command": "true"}, follows]})["prospects"]
+
+    assert [(one["starts_at"], one["no_estimate"]) for one in told] == [
+        (None, "what holds the GPUs has no time limit"),
+        (None, f"it is not known when job {first} ends"),
+    ]
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [first, first + 1]})
+
+
 def test_old_jobs_are_forgotten_with_their_folders(daemon: DaemonProcess):
     number = daemon.add("echo hi", "sleep 60")
     folder = daemon.wait(number)[0]["folder"]
