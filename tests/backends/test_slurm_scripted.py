@@ -2,13 +2,13 @@
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dibs.backends.protocol import AttemptRef, Observed, Phase, Resources, Submission
+from dibs.backends.protocol import AttemptRef, Observed, Phase, Resources, Submission, Submitted
 from dibs.backends.slurm.backend import SlurmBackend, SlurmSettings
 from dibs.backends.slurm.controller import Commands
 from dibs.backends.slurm.squeue import _COLUMNS
@@ -17,21 +17,28 @@ from dibs.model.jobs import Cause
 from dibs.supervise.folder import encode_record
 
 
-def scripted(folder: Path, rows: Sequence[dict[str, str]] = (), **settings: float) -> SlurmBackend:
+def scripted(
+    folder: Path,
+    rows: Sequence[dict[str, str]] = (),
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    **settings: float,
+) -> SlurmBackend:
     """A cluster whose queue has these rows; `asked` in the folder names the commands, `ended` what is to end."""
     folder.mkdir()
     lines = ["".join(row.get(name, "").ljust(width) for name, width in _COLUMNS) for row in rows]
     (folder / "rows").write_text("".join(f"{line}\n" for line in lines))
-    commands = {
+    says_of = {
         "squeue": f"cat '{folder}/rows'",
         "scontrol": "echo 'BOOT_TIME = 1'",
         "scancel": f"echo $* >> '{folder}/ended'",
     }
-    for command, says in commands.items():
+    for command, says in says_of.items():
         command_says(folder, command, says)
     root = folder / "root"
     root.mkdir()
-    return SlurmBackend(SlurmSettings(root=str(root), **settings), Commands({"PATH": f"{folder}:/usr/bin:/bin"}))
+    commands = Commands({"PATH": f"{folder}:/usr/bin:/bin"})
+    return SlurmBackend(SlurmSettings(root=str(root), **settings), commands, clock=clock)
 
 
 def command_says(folder: Path, command: str, script: str) -> None:
@@ -194,6 +201,33 @@ def test_parts_of_an_array_together_have_no_more_elements_there_than_run_at_once
     assert told.put_off == dict.fromkeys(
         (one.ref for one in left[1:]), "1 elements of its array are there, which may run 2 at once"
     )
+
+
+def test_a_limit_that_was_learned_is_not_tried_again_at_once(tmp_path: Path):
+    now = [0.0]
+    there = tmp_path / "there"
+    rows = [{"JobID": number, "State": "RUNNING", "Name": "another"} for number in ("1", "2")]
+    backend = scripted(there, rows, clock=lambda: now[0])
+    command_says(there, "sbatch", "echo 'sbatch: error: AssocMaxSubmitJobLimit' >&2; exit 1")
+    many = [
+        replace(a_submission(there, task), ref=AttemptRef(f"q1-9_{task}", 1, f"{there}/{task}"))
+        for task in range(4)
+    ]
+
+    def tries(seconds: float) -> int:
+        (there / "asked").write_text("")
+        now[0] += seconds
+        answers.append(backend.submit(many))
+        return (there / "asked").read_text().split().count("sbatch")
+
+    answers: list[Submitted] = []
+    halves = 3  # all four, two, one
+
+    assert [tries(0), tries(30), tries(29), tries(2), tries(2)] == [halves, 0, 0, halves, 0]
+    limit = "its account has reached a limit: jobs submitted (AssocMaxSubmitJobLimit)"
+    whys = {why for one in answers for why in one.put_off.values()}
+    assert whys == {f"Slurm takes 2 of your jobs at once: {limit}"}
+    assert [len(one.put_off) for one in answers] == [4] * 5
 
 
 def test_a_command_that_cannot_be_run_is_no_answer(tmp_path: Path):

@@ -142,8 +142,11 @@ def test_three_servers_become_a_cluster_and_a_fourth_joins_it(servers, slurm):
     assert "started munged" not in again.stderr, "what runs is left alone"
     assert not mark.read_text().startswith("0.0.9")
 
-    asked = servers.dibs("cluster", "down")
-    assert asked.status == 2 and "cannot ask whether to end 1 job that runs there" in asked.stderr, asked
+    for more in ((), ("--purge",)):
+        asked = servers.dibs("cluster", "down", *more)
+        (number,) = slurm("squeue", "-h", "-o", "%i").stdout.split()
+        slurm("scontrol", "suspend", number)  # its work would be lost as well
+        assert asked.status == 2 and "cannot ask whether to end 1 job that runs there" in asked.stderr, asked
     assert pid in servers.servers["b"].pids
     ended = servers.dibs("cluster", "down", "--yes")
     assert ended.status == 0, ended

@@ -1,6 +1,7 @@
 """Jobs that another system runs, as the engine sees them: the store is real, the other system is a small one."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -580,6 +581,21 @@ def test_jobs_of_one_call_for_different_systems_wait_for_themselves(world: Remot
     there, here = world.add(a_wish("one", on="slurm"), a_wish("two"))
 
     assert [one.jobs for one in world.queue.why_alike([there.id, here.id]).values()] == [[there.id], [here.id]]
+
+
+def test_why_of_thousands_is_answered_within_a_second(world: RemoteWorld):
+    """Those that were handed over and those that wait here have an answer each."""
+    jobs = world.add(
+        *(a_wish("train", on="slurm", array=ArrayTask(JobId(0), task, None)) for task in range(5_000))
+    )
+    world.advance(1)
+    begin = time.process_time()
+
+    answers = list(world.queue.why_alike([job.id for job in jobs]).values())
+
+    assert time.process_time() - begin < 1
+    assert [one.state for one in answers] == ["submitted", "queued"]
+    assert sum(len(one.jobs) for one in answers) == 5_000
 
 
 def test_an_unknown_backend_is_refused(world: RemoteWorld):

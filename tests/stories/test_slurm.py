@@ -173,7 +173,7 @@ def test_what_a_script_asks_for_each_gpu_cpu_or_node_is_what_slurm_gives_it(ther
     there.daemon()
     asked = {
         "--gpus=2 --cpus-per-gpu=2 --mem-per-gpu=150M": "NumCPUs=4 mem=300M TresPerNode=gres:gpu:2",
-        "--ntasks=2 -c 2 --mem-per-cpu=60M --gpus-per-task=1": "NumCPUs=4 mem=240M NumTasks=2",
+        "-n 2 -c 2 --mem-per-cpu=60M --gpus-per-task=1": "NumCPUs=4 mem=240M NumTasks=2 TresPerTask=gres:gpu:1",
         "--exclusive": "NumCPUs=4 OverSubscribe=NO",
     }
     jobs = []

@@ -130,6 +130,30 @@ def test_ends_are_told_as_slurms_books_have_them(there: Afar, slurm: PrivateSlur
     there.assert_nothing_is_left()
 
 
+def test_what_slurm_has_forgotten_is_told_as_its_books_have_it(there: Afar, slurm: PrivateSlurm) -> None:
+    there.daemon()
+    lost = there.add("-n", "0", "--", HOLD)
+    there.wait_until_up(lost)
+    there.wait_until("running", lost)
+    number = there.attempt(lost)["backend_job"]
+    there.world.dibs("daemon", "stop")
+    slurm.kill_node("n1")
+    assert in_the_books(slurm, number) == "NODE_FAIL"
+    ended = float(slurm.ask("env", "SLURM_TIME_FORMAT=%s", "sacct", "-nXP", "-j", number, "-o", "end").strip())
+    slurm.start_node("n1")
+    slurm.kill_controller()
+    slurm.start_controller(afresh=True)
+    wait_until(lambda: time.time() > ended + 3)  # by now a daemon that only looks would be wrong
+
+    there.daemon()
+    [over] = there.wait_for(lost)
+
+    assert (over["state"], over["message"]) == ("lost", "its node failed (n1)"), over
+    assert abs(moment(over["ended_at"]) - ended) < 1, over
+    wait_until(lambda: "idle" in slurm.ask("sinfo", "-h", "-n", "n1", "-o", "%T"), seconds=PATIENCE)
+    there.assert_nothing_is_left()
+
+
 def test_of_an_array_only_the_element_is_cancelled_that_was_killed(there: Afar, slurm: PrivateSlurm) -> None:
     """Slurm gives the last element that starts the number of the whole array."""
     there.daemon()

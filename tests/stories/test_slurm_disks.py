@@ -204,11 +204,11 @@ def test_a_mark_that_a_cleaner_removed_keeps_no_job_waiting(there: Afar, root: P
 
 def test_a_root_that_is_gone_for_good_is_left_behind_with_another_one_and_kill(there: Afar, root: Path) -> None:
     daemon = there.daemon()
-    old = there.add("--", HOLD)
+    old = there.add("--nodelist", "n1", "-n", "2", "--", HOLD)
     there.wait_until_up(old)
+    stuck = there.add("--nodelist", "n1", "--", "true")
+    there.wait_until("submitted", stuck)  # it has its place there, and waits for the other one
     root.rename(root.with_name("gone"))
-    stuck = there.add("--", "true")
-    wait_until(lambda: there.job(stuck)["attempts_list"], show=lambda: there.job(stuck))  # it has its place there
     told = why(there, stuck)
     there.world.dibs("daemon", "stop")
     daemon.wait(PATIENCE)

@@ -176,3 +176,22 @@ def test_one_that_is_held_there_can_be_killed(there: Afar) -> None:
     assert (killed.status, over["state"]) == (0, "cancelled")
     there.assert_nothing_is_left()
     assert not (there.world.folder / "ran").exists()
+
+
+def test_a_job_whose_node_does_not_see_the_state_folder_fails_with_that_sentence(there: Afar) -> None:
+    """Where that was not said in the settings: no attempt follows, which could only end in the same way."""
+    for name in ("DIBS_SLURM_SSH", "DIBS_SLURM_NODE_ROOT"):
+        del there.world.environ[name]
+    there.daemon()
+    jobs = (
+        there.add("-n", "0", "--restartable", "--", "true"),
+        there.add("-n", "0", "--array", "1-2", "--", "true"),
+    )
+
+    over = there.wait_for(jobs[0], jobs[1], jobs[1] + 1)
+
+    assert {(one["state"], one["cause"], one["attempts"]) for one in over} == {("failed", "start error", 1)}, over
+    for one in over:
+        told = "its folder is not there on n"
+        assert told in one["message"] and "on a file system that all nodes share?" in one["message"], one
+    there.assert_nothing_is_left()

@@ -182,7 +182,9 @@ def down(purge: bool, force: bool, yes: bool, as_json: bool) -> int:
     """End the jobs and every process of the cluster on every host."""
     if force and not purge:
         raise BadInput("--force is for --purge", remedy="dibs cluster down --purge --force")
-    if not (purge or yes) and (running := running_jobs(_there_is())):
+    known = _there_is()
+    # Where jobs of the queue are open, a purge is refused, and there is nothing to ask.
+    if not (yes or force) and (running := running_jobs(known)) and not (purge and _open_on(known, force)):
         jobs = "1 job that runs" if len(running) == 1 else f"{len(running)} jobs that run"
         if not confirm(f"End {jobs} there ({', '.join(running[:5])})?", what=f"end {jobs} there"):
             return 1

@@ -63,9 +63,10 @@ def standings(cluster: Cluster) -> list[ClusterStanding]:
 
 
 def running_jobs(cluster: Cluster) -> list[str]:
-    """The names of the jobs that run there, of all users; none where the controller does not answer."""
+    """The names of the jobs that have begun there, of all users; none where the controller does not answer."""
+    begun = "--states=running,suspended,configuring"
     try:
-        answer = slurm.ask(HostCaller(cluster.ssh), cluster, "squeue", "-h", "-r", "-t", "running", "-o", "%j")
+        answer = slurm.ask(HostCaller(cluster.ssh), cluster, "squeue", "-h", "-r", begun, "-o", "%j")
     except DibsError:
         return []
     return [name for name in answer["said"].splitlines() if name.strip()] if not answer["status"] else []
