@@ -1,6 +1,6 @@
 """What dibs does on a real card: `python bench/on_gpu.py`, where there are an NVIDIA GPU and torch.
 
-It needs dibs, nvidia-ml-py, torch, pytest and simple_gpu_scheduler in one environment. `--write-docs` writes
+It needs dibs, nvidia-ml-py, torch and pytest in one environment. `--write-docs` writes
 docs/on-a-real-gpu.md from the results of an earlier run, which need not have been on this machine.
 
 Packing and suspensions can be measured in parts, each within its own time, as where a card is lent for minutes:
