@@ -384,3 +384,13 @@ def test_an_engine_that_leaves_does_not_wait_for_a_folder_that_does_not_answer(t
 
     assert seconds < 8
     assert metering.read_series(str(tmp_path)) is not None
+
+
+def test_how_fast_its_memory_grows_is_that_of_the_last_second():
+    meter = Meter(0.0, 0.0)
+    seen = []
+    for now, held in [(0.25, 2), (1.0, 10), (1.25, 10), (1.5, 10), (2.25, 11), (3.25, 11)]:
+        meter.add(a_sample(held * G), now)
+        seen.append(round(meter.grows / G, 2))
+
+    assert seen == [2, 10, 8, 6.4, 1, 0]

@@ -340,20 +340,21 @@ class NettedWorld(PackedWorld, SuspendingWorld):
 
     def parts(self) -> dict[str, Any]:
         self.memory: dict[int, float] = getattr(self, "memory", {})
-        self.before: dict[int, float] = {}
+        self.grows = 0.0
         return super().parts()
 
     def open(self) -> None:
         super().open()
         meters = self.engine.meters
         meters.held_by = lambda key: {"GPU-0": self.bytes_of(key[0])} if key[0] in self.memory else {}  # type: ignore[method-assign]
-        meters.grown_by = lambda key: self.bytes_of(key[0]) - int(self.before.get(key[0], 0) * GIB)  # type: ignore[method-assign]
+        meters.growth_of = lambda key: self.grows * GIB  # type: ignore[method-assign]
 
     def bytes_of(self, job: int) -> int:
         return int(self.memory.get(job, 0) * GIB)
 
-    def holds(self, memory: dict[int, float], *, steady: tuple[int, ...] = ()) -> None:
-        self.before, self.memory = self.memory, memory
+    def holds(self, memory: dict[int, float], *, steady: tuple[int, ...] = (), grows: float = 0.0) -> None:
+        """`grows`: each by so many GiB in a second."""
+        self.memory, self.grows = memory, grows
         for job, gib in memory.items():
             peak = max(int(gib * GIB), (self.usages.get(JobId(job), Usage()).peak_vram or 0))
             self.usages[JobId(job)] = Usage(seconds=30.0, peak_vram=peak, is_steady=job in steady)
@@ -393,8 +394,8 @@ def test_the_others_join_as_soon_as_the_first_has_begun_to_use_the_card(netted):
     assert netted.running() == list(range(1, 11))  # it is known now that more fit
 
 
-def begin(netted: NettedWorld, jobs: int, **held: float) -> None:
-    """They all run, and their growth has ended for a moment."""
+def begin(netted: NettedWorld, jobs: int) -> None:
+    """They all run."""
     netted.add_auto(jobs)
     netted.look()
     netted.holds({1: 0.5})
@@ -404,37 +405,33 @@ def begin(netted: NettedWorld, jobs: int, **held: float) -> None:
 def test_the_youngest_leaves_before_the_card_is_full_and_goes_on_when_the_others_have_shown_what_they_need(netted):
     begin(netted, 4)
     netted.holds(dict.fromkeys(range(1, 5), 28.0))
-    netted.holds(dict.fromkeys(range(1, 5), 31.0))
-    assert netted.moving == {4: "suspend"}, "17 GiB are free, and the next step takes 12"
+    assert netted.moving == {}
+    netted.holds(dict.fromkeys(range(1, 5), 29.0), grows=0.5)
+    assert netted.moving == {4: "suspend"}, "25 GiB are free, and it takes 19 s to move 29"
     assert netted.sentence(4).startswith("it is being suspended for want of memory on GPU 0, ")
     netted.look()
     assert netted.moving == {4: "suspend"}, "what it holds will be free"
 
-    netted.answer(4, "suspended", held={"GPU-0": 31 * GIB})
-    netted.look()
+    netted.answer(4, "suspended", held={"GPU-0": 29 * GIB})
+    netted.holds(dict.fromkeys(range(1, 5), 29.0), steady=(1, 2))
     assert (netted.state(4), netted.moving) == ("suspended", {})
-    assert netted.sentence(4).endswith("; waits to resume on GPU 0: has 48G of free memory, and 50.7G is needed")
-    netted.holds({1: 25, 2: 25, 3: 25, 4: 31}, steady=(1, 2))
-    assert netted.moving == {}
     assert netted.sentence(4).endswith(": others there still show how much memory they need")
-    netted.holds({1: 30, 2: 30, 3: 30, 4: 31})
-    netted.holds({1: 35, 2: 35, 3: 35, 4: 31}, steady=(1, 2, 3))
+    netted.holds({1: 35, 2: 35, 3: 35, 4: 29}, steady=(1, 2, 3))
     assert netted.moving == {}
-    assert "waits to resume on GPU 0: has 36G of free memory, and 50.7G is needed" in netted.sentence(4)
+    assert "waits to resume on GPU 0: has 36G of free memory, and 48.6G is needed" in netted.sentence(4)
     netted.memory.pop(1)
     netted.end(JobId(1), code=0)
     netted.look()
     assert netted.moving == {4: "resume"}
     netted.answer(4, "running")
-    netted.holds({2: 35, 3: 35, 4: 31}, steady=(2, 3))
+    netted.holds({2: 35, 3: 35, 4: 29}, steady=(2, 3))
     assert (netted.running(), netted.moving) == ([2, 3, 4], {})
 
 
 def test_nothing_starts_in_the_room_of_one_that_has_left(netted):
     begin(netted, 4)
-    netted.holds(dict.fromkeys(range(1, 5), 28.0))
-    netted.holds(dict.fromkeys(range(1, 5), 31.0))
-    netted.answer(4, "suspended", held={"GPU-0": 31 * GIB})
+    netted.holds(dict.fromkeys(range(1, 5), 29.0), grows=0.5)
+    netted.answer(4, "suspended", held={"GPU-0": 29 * GIB})
     netted.look()
 
     netted.add_auto(1)
@@ -470,7 +467,7 @@ def test_one_that_needs_more_than_any_before_leaves_in_time(netted):
     netted.look()
 
     netted.holds({1: 20, 2: 60, 3: 20})
-    netted.holds({1: 20, 2: 95, 3: 20})
+    netted.holds({1: 20, 2: 93, 3: 20})
 
     assert netted.moving == {2: "suspend"}, "it is the only one of unknown size"
 
@@ -519,7 +516,7 @@ def test_a_job_of_which_nothing_is_known_joins_others_of_unknown_size_and_has_a_
     (other,) = netted.add_auto(1, text="python other.py")
     assert netted.running() == [1, 2, other.id]
     assert netted.booked(other.id) == netted.booked(1)
-    netted.holds({1: 40, 2: 40, 3: 45})
+    netted.holds({1: 45, 2: 45, 3: 45})
     assert netted.moving == {3: "suspend"}
     for job in (1, 2):
         netted.memory.pop(job)
@@ -536,14 +533,13 @@ def test_a_job_of_which_nothing_is_known_joins_others_of_unknown_size_and_has_a_
 
 def test_the_room_that_one_needs_that_has_left_is_kept_for_it(netted):
     begin(netted, 3)
-    netted.holds({1: 20, 2: 20, 3: 70})
-    netted.holds({1: 20, 2: 20, 3: 90})
+    netted.holds({1: 20, 2: 20, 3: 93})
     assert netted.moving == {3: "suspend"}
-    netted.answer(3, "suspended", held={"GPU-0": 90 * GIB})
+    netted.answer(3, "suspended", held={"GPU-0": 93 * GIB})
 
-    netted.holds({1: 20, 2: 20, 3: 90}, steady=(1, 2))
+    netted.holds({1: 20, 2: 20, 3: 93}, steady=(1, 2))
     netted.add(replace(a_wish("python other.py"), wishes=Wishes(vram=12 * GIB)))
     netted.look()
 
-    assert "waits to resume on GPU 0: has 101G of free memory, and 113G is needed" in netted.sentence(3)
+    assert "waits to resume on GPU 0: has 101G of free memory, and 116G is needed" in netted.sentence(3)
     assert netted.state(4) == "queued"

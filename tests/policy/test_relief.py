@@ -10,25 +10,27 @@ from dibs.model.suspensions import Obstacle
 from dibs.model.usage import Lesson
 from dibs.policy.fitting import first_lesson, with_margin
 from dibs.policy.relief import Tenant, room_beside, spare, whom_to_suspend, why_not_back
+from dibs.policy.snapshot import MoveRate
 from examples import examples
 
 GIB = 1024**3
 TOTAL = 141 * GIB
+SPEED = MoveRate(2 * GIB, 0.5)
 
 
-def tenant(job: int, held: float = 20, *, grown: float = 0, may_leave: bool = True, **more) -> Tenant:
+def tenant(job: int, held: float = 20, *, grows: float = 0, may_leave: bool = True, **more) -> Tenant:
     return Tenant(
         key=(JobId(job), 1),
         since=float(job),
         held=int(held * GIB),
-        grown=int(grown * GIB),
+        grows=grows * GIB,
         may_leave=may_leave,
         **more,
     )
 
 
 def leaves(free: float, *tenants: Tenant) -> int | None:
-    key = whom_to_suspend(TOTAL, int(free * GIB), tenants)
+    key = whom_to_suspend(TOTAL, int(free * GIB), tenants, SPEED)
     return None if key is None else key[0]
 
 
@@ -40,9 +42,12 @@ def test_the_youngest_leaves_where_too_little_is_free():
     assert leaves(8, tenant(2), tenant(3), tenant(1)) == 3
 
 
-def test_it_leaves_before_the_next_step_of_growth_takes_the_rest():
-    assert leaves(20, tenant(1, grown=6), tenant(2, grown=7)) == 2
-    assert leaves(20, tenant(1, grown=3), tenant(2, grown=7)) is None
+def test_it_leaves_so_early_that_the_others_do_not_take_the_rest_while_it_is_moved():
+    # It stands still after half a second, and is gone after 5.5 more: the first one grows by 12 until then.
+    assert leaves(20.8, tenant(1, 40, grows=2), tenant(2, 10)) == 2
+    assert leaves(20.8, tenant(1, 40, grows=1.9), tenant(2, 10)) is None
+    assert leaves(20.8, tenant(1, 40, grows=1.9), tenant(2, 10, grows=1.5)) == 2
+    assert leaves(20.8, tenant(1, 40, grows=2), tenant(2, 5)) is None, "it is gone sooner"
 
 
 def test_who_is_alone_is_left_there_and_meets_the_end_of_the_card_itself():
@@ -67,7 +72,7 @@ TENANTS = st.lists(
         tenant,
         st.integers(1, 9),
         st.integers(0, 40),
-        grown=st.integers(0, 9),
+        grows=st.integers(0, 9),
         may_leave=st.booleans(),
         is_leaving=st.booleans(),
     ),
@@ -81,7 +86,7 @@ TENANTS = st.lists(
 def test_one_always_stays_and_who_leaves_can(tenants, free):
     staying = {one.key for one in tenants if not one.is_leaving}
 
-    while key := whom_to_suspend(TOTAL, free * GIB, tenants):
+    while key := whom_to_suspend(TOTAL, free * GIB, tenants, SPEED):
         (one,) = [each for each in tenants if each.key == key]
         assert one.may_leave and not one.is_leaving
         staying.discard(key)

@@ -340,7 +340,7 @@ class _Decision:
             if card.gpu.key in state.left_cards:
                 continue
             tenants = tenants_of(card.gpu.key, state.open, facts)
-            if key := whom_to_suspend(total, seen.memory_free, tenants):
+            if key := whom_to_suspend(total, seen.memory_free, tenants, facts.move_speed.suspend):
                 self._suspend(state.open[key], f"for want of memory on GPU {card.gpu.number}")
 
     def _announce_move(self, one: OpenAttempt, before: Suspension, at: float) -> None:

@@ -269,7 +269,7 @@ class TurnFacts:
     why_no_driver: str = NOT_ASKED  # why this machine's driver suspends nothing; empty: it can
     suspend_rules: SuspendRules = SuspendRules()
     memory_available: int | None = None  # bytes of the machine's memory; looked at where attempts may be suspended
-    grown: Mapping[Key, int] = field(default_factory=dict)  # bytes on their cards between the last two looks
+    grows: Mapping[Key, float] = field(default_factory=dict)  # bytes on their cards in the last second
 
     @property
     def can_suspend(self) -> bool:

@@ -200,7 +200,7 @@ def tenants_of(card: str, open_attempts: Mapping[Key, OpenAttempt], facts: "Turn
                 key=key,
                 since=one.attempt.opened_at,
                 held=(facts.held.get(key, {}) if moves is None else moves.held).get(card, 0),
-                grown=facts.grown.get(key, 0),
+                grows=facts.grows.get(key, 0.0),
                 may_leave=moves is None
                 and _shares_card(one)
                 and _is_of_unknown_size(one, facts)

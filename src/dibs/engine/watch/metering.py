@@ -35,6 +35,7 @@ _WRITE_WITHIN = 0.5  # seconds for the last time: a job can replace its folder b
 _FEWEST_SAMPLES = 2  # a shorter series is not kept
 _GROWTH = 0.01  # of an attempt's memory on the cards; a smaller change does not count as growth
 _GROWTH_BYTES = 64 * 1024**2
+_GROWTH_SECONDS = 1.0  # over which it is measured how fast that grows
 _STEADY_SAMPLES = 3
 _STEADY_SECONDS = 1.5
 _LONGEST_PAUSE = 120.0  # seconds between two samples; a longer gap is not counted
@@ -209,11 +210,17 @@ class Meter:
         self._astray = dict.fromkeys(usage.astray)
         self._growth = _Growth()
         self.memory: Mapping[str, int] = {}  # bytes on each of its cards, as last seen
-        self.grown = 0  # bytes of them since the look before
+        self._held = [(began, 0)]  # how many bytes they were, since about a second ago
 
     @property
     def astray(self) -> tuple[str, ...]:
         return tuple(self._astray)
+
+    @property
+    def grows(self) -> float:
+        """The bytes that it has taken of its cards in a second, in the last one."""
+        (since, before), (now, held) = self._held[0], self._held[-1]
+        return max(0.0, (held - before) / max(now - since, _GROWTH_SECONDS))
 
     def is_steady(self, now: float) -> bool:
         return self._growth.is_steady(now)
@@ -229,8 +236,10 @@ class Meter:
         if sample.load is not None:
             self._loaded += sample.load * seconds
             self._load_seconds += seconds
-        self.grown = max(0, sum(sample.memory.values()) - sum(self.memory.values()))
         self.memory = sample.memory
+        self._held.append((now, sum(sample.memory.values())))
+        while len(self._held) > 2 and self._held[1][0] <= now - _GROWTH_SECONDS:
+            del self._held[0]
         for gpu, held in sample.memory.items():
             if self._peak is None or held > self._peak:
                 self._peak, self._total = held, sample.totals.get(gpu)
@@ -428,10 +437,10 @@ class Meters:
         measured = self._measured.get(key)
         return {} if measured is None else measured.meter.memory
 
-    def grown_by(self, key: Key) -> int:
-        """The bytes that an attempt took of its cards between the last two looks."""
+    def growth_of(self, key: Key) -> float:
+        """The bytes that an attempt takes of its cards in a second."""
         measured = self._measured.get(key)
-        return 0 if measured is None else measured.meter.grown
+        return 0.0 if measured is None else measured.meter.grows
 
     def series_of(self, key: Key) -> Series | None:
         measured = self._measured.get(key)
