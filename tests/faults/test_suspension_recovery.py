@@ -86,7 +86,7 @@ def test_a_suspended_job_is_lost_by_a_reboot_and_its_card_is_free(campaign: Susp
 
 
 def _lose_the_store(campaign: SuspensionCampaign, *files: str) -> int:
-    """A job is suspended, its daemon killed, and the store made again without these files; the next daemon runs."""
+    """A job is suspended, its daemon killed, the store made again without these files; the next daemon runs."""
     campaign.begin()
     train = campaign.add()
     campaign.ask("suspend", train)
