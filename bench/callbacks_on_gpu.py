@@ -21,6 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import machine
 from gpu.world import World
 
 _HERE = Path(__file__).parent
@@ -54,7 +55,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go")
     arguments = parser.parse_args()
     os.environ["KERAS_BACKEND"] = "torch"
-    found: dict[str, Any] = {"card": _card(), "python": sys.version.split()[0], "steps": arguments.steps}
+    found: dict[str, Any] = {"card": machine.card(), "python": sys.version.split()[0], "steps": arguments.steps}
     wrong = []
     for library in arguments.only or LIBRARIES:
         began = time.monotonic()
@@ -91,7 +92,13 @@ def _run(
 ) -> dict[str, Any]:
     words = ["--", sys.executable, f"{_HERE}/gpu/train_{library}.py", "--steps", str(steps)]
     # Several at once.
-    options = ["-C", str(world.folder), "--warm", _WARM[library], *(["--vram", "5G"] if _card() else ["-n", "0"])]
+    options = [
+        "-C",
+        str(world.folder),
+        "--warm",
+        _WARM[library],
+        *(["--vram", "5G"] if machine.card() else ["-n", "0"]),
+    ]
     signal = "--checkpoint-signal"
     jobs["whole"] = world.add("-t", "1h", *options, *words)
     jobs["killed"] = world.add("-t", "1h", signal, "USR1@60", *options, *words)
@@ -195,7 +202,7 @@ def _checked(
         ),
         "`dibs kill --signal` leads to two attempts": len(killed["attempts"]) == 2,
         "the time limit leads to several attempts": len(limited["attempts"]) > 1,
-        "all ran on the card": not _card()
+        "all ran on the card": not machine.card()
         or all(one["result"]["device"].startswith("cuda") for one in told.values()),
     }
     for one, job in (("killed", killed), ("limited", limited)):
@@ -217,14 +224,6 @@ def _checked(
                 job["result"]["step"] >= whole["step"] and job["result"]["loss"] <= 2 * whole["loss"]
             )
     return checked
-
-
-def _card() -> str:
-    try:
-        words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()[0]
-    except (OSError, subprocess.CalledProcessError, IndexError):
-        return ""
 
 
 if __name__ == "__main__":

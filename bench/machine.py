@@ -63,3 +63,12 @@ def commit() -> str:
         [*git, "status", "--porcelain", "--", "../src"], capture_output=True, check=False
     ).stdout
     return f"at {head.stdout.strip()}{'*' if dirty else ''}"
+
+
+def card() -> str:
+    """The name of the first NVIDIA GPU; empty where there is none."""
+    try:
+        words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return ""

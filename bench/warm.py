@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import machine
+
 LEAST = 3.0  # times as fast, where the modules are torch
 
 _TORCH = """
@@ -81,7 +83,7 @@ def measure(folder: Path, modules: str, jobs: int, script: Path | None) -> dict[
         "ratio": round(ratio, 2),
         "same_results": runs["fresh"]["printed"] == runs["warm"]["printed"],
         "python": platform.python_version(),
-        "card": _card(),
+        "card": machine.card(),
         "cpus": os.cpu_count(),
         "runs": runs,
     }
@@ -136,14 +138,6 @@ def _environment(folder: Path) -> dict[str, str]:
     here = Path(__file__).resolve().parent.parent / "src"
     found["PYTHONPATH"] = ":".join(map(os.path.abspath, [*paths, str(here)]))
     return found | {"DIBS_PROBE": "none", "DIBS_STATE": f"{folder}/state", "DIBS_LEASES": f"{folder}/leases"}
-
-
-def _card() -> str:
-    try:
-        words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()[0]
-    except (OSError, subprocess.CalledProcessError, IndexError):
-        return ""
 
 
 if __name__ == "__main__":

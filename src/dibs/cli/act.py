@@ -10,7 +10,7 @@ import click
 from dibs.cli.filters import parse_since
 from dibs.cli.options import GPU_IDS, ParsedOption
 from dibs.cli.output import OVER, WAITING, confirm, one_line, say, say_first, show, show_json, signal_name
-from dibs.cli.references import Reference, complete_projects, find_jobs, in_chunks
+from dibs.cli.references import OF_PROJECT, Reference, complete_projects, find_jobs, in_chunks
 from dibs.client.client import Client, connect
 from dibs.errors import BadInput
 from dibs.model.units import show_ranges
@@ -21,13 +21,6 @@ _MOST_UNASKED = 20  # jobs that `retry --failed` queues again without asking a p
 _FAILED = "failed,timed_out,lost"
 _ANSWER = ("changed", "cancelled", "unchanged")  # of the daemon, about the jobs that it was told of
 
-_PROJECT = click.option(
-    "-P",
-    "--project",
-    metavar="NAME",
-    shell_complete=complete_projects,
-    help="All jobs of this project that it fits.",
-)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print an object: changed, and unchanged with why.")
 
 
@@ -60,7 +53,7 @@ Examples:
 @click.option(
     "--signal", type=ParsedOption("signal", _signal), metavar="SIGNAL", help="Send this instead: USR1, 9."
 )
-@_PROJECT
+@OF_PROJECT
 @click.option(
     "--json", "as_json", is_flag=True, help="Print an object: changed, cancelled, and unchanged with why."
 )
@@ -87,7 +80,7 @@ queued again. At a terminal it asks before it queues more than 20 jobs.
 )
 @_references(*OVER)
 @click.option("--failed", is_flag=True, help="Everything that failed, ran out of time or was lost.")
-@_PROJECT
+@OF_PROJECT
 @click.option(
     "--since",
     type=ParsedOption("moment", parse_since),
@@ -137,7 +130,7 @@ Examples:
 """
 )
 @_references("queued", "submitted")
-@_PROJECT
+@OF_PROJECT
 @_JSON
 def hold(references: Sequence[str], project: str | None, as_json: bool) -> int:
     """Keep waiting jobs from starting until they are released."""
@@ -153,7 +146,7 @@ Examples:
 """
 )
 @_references("held")
-@_PROJECT
+@OF_PROJECT
 @_JSON
 def release(references: Sequence[str], project: str | None, as_json: bool) -> int:
     """Let jobs start that were held."""

@@ -133,6 +133,15 @@ def complete_projects(ctx: click.Context, param: click.Parameter, incomplete: st
     return [CompletionItem(name) for name in names if name.startswith(incomplete) and re.fullmatch(_PLAIN, name)]
 
 
+OF_PROJECT = click.option(
+    "-P",
+    "--project",
+    metavar="NAME",
+    shell_complete=complete_projects,
+    help="All jobs of this project that it fits.",
+)
+
+
 def complete_sweeps(incomplete: str) -> "list[CompletionItem]":
     """Numbers and names of sweeps that begin like this."""
 

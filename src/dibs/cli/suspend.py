@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dibs.cli.output import one_line, say, say_first, show_json
-from dibs.cli.references import Reference, complete_projects, find_jobs
+from dibs.cli.references import OF_PROJECT, Reference, find_jobs
 from dibs.client.client import Client, connect
 from dibs.errors import BadInput
 from dibs.model.units import show_size
@@ -17,13 +17,6 @@ _PAUSE = 0.1  # seconds between two looks at a job that is being moved, at first
 _LONGEST_PAUSE = 2.0  # later
 _PATIENCE = 3.0  # seconds for which `resume` waits for a card that is not free
 
-_PROJECT = click.option(
-    "-P",
-    "--project",
-    metavar="NAME",
-    shell_complete=complete_projects,
-    help="All jobs of this project that it fits.",
-)
 _ALL = click.option("--all", "every", is_flag=True, help="All jobs that it fits.")
 _NO_WAIT = click.option("--no-wait", is_flag=True, help="Do not wait for what comes of it.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print a list of jobs, each with its suspension.")
@@ -39,7 +32,7 @@ Examples:
 )
 @click.argument("references", nargs=-1, type=Reference("running"), metavar="[REF...]")
 @_ALL
-@_PROJECT
+@OF_PROJECT
 @_NO_WAIT
 @_JSON
 def suspend(references: Sequence[str], every: bool, project: str | None, no_wait: bool, as_json: bool) -> int:
@@ -62,7 +55,7 @@ Examples:
 )
 @click.argument("references", nargs=-1, type=Reference("suspended"), metavar="[REF...]")
 @_ALL
-@_PROJECT
+@OF_PROJECT
 @_NO_WAIT
 @_JSON
 def resume(references: Sequence[str], every: bool, project: str | None, no_wait: bool, as_json: bool) -> int:
