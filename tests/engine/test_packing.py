@@ -543,3 +543,16 @@ def test_the_room_that_one_needs_that_has_left_is_kept_for_it(netted):
 
     assert "waits to resume on GPU 0: has 101G of free memory, and 116G is needed" in netted.sentence(3)
     assert netted.state(4) == "queued"
+
+
+def test_where_the_driver_does_not_tell_whose_memory_is_whose_what_is_booked_counts(netted):
+    begin(netted, 3)
+    netted.engine.meters.held_by = lambda key: {}
+    netted.holds({1: 40, 2: 40, 3: 40})
+    assert netted.moving == {}
+
+    netted.holds({1: 45, 2: 45, 3: 45})
+
+    assert netted.moving == {3: "suspend"}
+    netted.look()
+    assert netted.moving == {3: "suspend"}, "what it has booked will be free"

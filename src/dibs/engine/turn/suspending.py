@@ -199,7 +199,7 @@ def tenants_of(card: str, open_attempts: Mapping[Key, OpenAttempt], facts: "Turn
             Tenant(
                 key=key,
                 since=one.attempt.opened_at,
-                held=(facts.held.get(key, {}) if moves is None else moves.held).get(card, 0),
+                held=_held_on(card, one, facts),
                 grows=facts.grows.get(key, 0.0),
                 may_leave=moves is None
                 and _shares_card(one)
@@ -210,6 +210,15 @@ def tenants_of(card: str, open_attempts: Mapping[Key, OpenAttempt], facts: "Turn
             )
         )
     return found
+
+
+def _held_on(card: str, one: OpenAttempt, facts: "TurnFacts") -> int:
+    """Bytes; what it has booked, where it is measured and the driver does not tell whose memory is whose."""
+    moves = one.suspension if one.is_moving else None
+    held = (facts.held.get(one.attempt.key, {}) if moves is None else moves.held).get(card)
+    if held is None and one.attempt.key in facts.usages:
+        held = sum(claim.vram for claim in one.attempt.claims if claim.gpu == card)
+    return held or 0
 
 
 def _not_yet(one: OpenAttempt, state: NextState, facts: "TurnFacts") -> str:
