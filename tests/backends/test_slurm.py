@@ -278,7 +278,7 @@ def test_a_folder_that_the_node_does_not_see_is_named(site: Site, slurm: Private
 
     seen = site.wait(one.ref, Phase.LOST)
 
-    assert seen.cause is Cause.START_ERROR
+    assert (seen.cause, seen.never_started) == (Cause.START_ERROR, False), seen
     assert "is backends.slurm.root on a file system that all nodes share?" in seen.reason
 
 
