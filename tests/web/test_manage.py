@@ -111,6 +111,11 @@ def test_a_sweep_is_begun_by_the_rules_of_the_file(page: Page, site: Site, daemo
     form.get_by_label("Target").fill("soon")
     expect(form).to_contain_text("target is a number")
     form.get_by_label("Target").fill("99")
+    form.get_by_label("Metric", exact=True).fill("")
+    form.get_by_role("button", name="Start the sweep").click()
+    expect(form.get_by_label("Target")).to_have_attribute("aria-invalid", "true")
+    expect(form).to_contain_text("It needs one metric")
+    form.get_by_label("Metric", exact=True).fill("loss:max")
     form.get_by_label("Its value is read from").select_option("metrics")
     form.get_by_label("GPUs", exact=True).fill("none")
 

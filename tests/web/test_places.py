@@ -150,7 +150,7 @@ def test_a_number_that_is_none_is_said(page: Page, site: Site, address: str, say
 @pytest.mark.parametrize(
     "address", ["jobs?order=xyz", "jobs?order=metric.%22", "timeline?until=1e99", "timeline?hours=abc"]
 )
-def test_what_an_address_cannot_ask_for_is_left_out(page: Page, site: Site, address: str):
+def test_what_an_address_cannot_ask_for_is_left_out(page: Page, site: Site, jobs: tuple[int, int], address: str):
     go(page, site, address)
 
     expect(page.locator(".job-rows .job-row, canvas").first).to_be_visible()

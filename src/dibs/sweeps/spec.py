@@ -351,9 +351,10 @@ _METRIC = re.compile(r"[^\s=:,;'\"{}]+")
 def _check_spec(spec: Spec) -> None:
     with about("parameters"):
         check_names(spec.names)
-        if spec.over:
-            check_names([spec.over])
         Constraints(spec.parameters, ())
+    if spec.over:
+        with about("over"):
+            check_names([spec.over])
     with about("command"):
         _check_command(spec)
     with about("where"):
@@ -365,10 +366,10 @@ def _check_spec(spec: Spec) -> None:
         _check_metrics(spec)
     with about("results"):
         _check_results(spec)
+    _check_numbers(spec)
     _check_nan(spec)
     _check_repeats(spec)
     _check_search(spec)
-    _check_numbers(spec)
     with about("name"):
         _check_name(spec.name)
 

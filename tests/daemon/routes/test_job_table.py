@@ -173,6 +173,9 @@ def test_how_many_a_clean_would_forget_is_told_first(table: DaemonProcess):
         ({"samples": "many"}, "samples"),
         ({"where": ["y > 1"]}, "where"),
         ({"name": "17"}, "name"),
+        ({"over": "a b"}, "over"),
+        ({"repeat": -1}, "repeat"),
+        ({"repeat": 2}, "over"),
     ],
 )
 def test_what_is_wrong_with_a_sweep_names_its_field(table: DaemonProcess, spec: dict[str, object], field: str):

@@ -7,7 +7,7 @@ import { isReadOnly } from "../state/session";
 import { inWords, say } from "../state/toasts";
 import "../style/newsweep.css";
 import "../style/submit.css";
-import { EMPTY, fieldOf, specOf, type ParameterLine, type Problems, type SweepField, type SweepForm } from "./newsweep/form";
+import { EMPTY, fieldOf, problemsOf, specOf, type ParameterLine, type Problems, type SweepField, type SweepForm } from "./newsweep/form";
 import { Parameters } from "./newsweep/Parameters";
 import { PreviewLine } from "./newsweep/PreviewLine";
 import { Search } from "./newsweep/Search";
@@ -104,8 +104,9 @@ export default function NewSweep() {
     if (isBusy) return;
     const { commands, ...wrong } = wrongWishes;
     setWishProblems(wrong);
-    if (commands) setProblems({ command: commands });
-    if (Object.keys(wrongWishes).length) {
+    const wrongHere = { ...problemsOf(form), ...(commands && { command: commands }) };
+    if (Object.keys(wrongHere).length) setProblems(wrongHere);
+    if (Object.keys(wrongWishes).length || Object.keys(wrongHere).length) {
       setTrouble("");
       focusWrong(element);
       return;

@@ -98,6 +98,11 @@ export function specOf(form: SweepForm, parameters: ParameterLine[], seed: numbe
   };
 }
 
+/** What the daemon would not hear of: a target goes with a metric. */
+export function problemsOf(form: SweepForm): Problems {
+  return form.target.trim() && metricsOf(form).length !== 1 ? { target: "It needs one metric: which one is to reach it?" } : {};
+}
+
 /** The places in the command that nothing fills yet: no parameter, and not the number of the repeat. */
 export function missingNames({ command, over }: SweepForm, parameters: ParameterLine[]): string[] {
   const known = new Set([...parameters.map((one) => one.name.trim()), over.trim()]);
