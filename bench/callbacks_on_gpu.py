@@ -3,15 +3,17 @@
 It needs dibs, torch, pytorch-lightning, transformers with accelerate, and Keras; those that are missing are
 left out, and said. Every training (bench/gpu/train_*.py) is three jobs: one runs through; one gets its checkpoint
 signal in its middle by `dibs kill --signal`; one gets it from its time limit. `_checked` says what must be true.
-They start warm, because imports take longer than the trainings, and their time is no part of a time limit. A
-library has --deadline seconds; one that fails is told with the story of its jobs, and the others go on. Without an
-NVIDIA GPU they run on the processor. The results go to --out.
+They start warm, because imports take longer than the trainings; the time limit is longer than the start of the
+first one. A library has --deadline seconds; one that fails is told with the story of its jobs, and the others go on.
+Without an NVIDIA GPU they run on the processor. The results go to --out.
 """
 
 import argparse
 import importlib.metadata
 import json
+import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -37,6 +39,7 @@ _WARM = {
     "keras": "torch,keras",
 }
 _EXACT = ("lightning", "transformers")  # Keras begins the interrupted epoch again
+_BEGINS = re.compile(r"the training begins after ([\d.]+) s")
 _OVER = ("succeeded", "failed", "cancelled", "timed_out", "lost")
 
 
@@ -47,7 +50,7 @@ class _Failure(Exception):
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=600, help="steps of each training (default 600)")
-    parser.add_argument("--limit", type=int, default=10, help="seconds of the one with a time limit (default 10)")
+    parser.add_argument("--limit", type=int, default=10, help="seconds from a start to a time limit (default 10)")
     parser.add_argument("--deadline", type=float, default=55, help="seconds for each library (default 55)")
     parser.add_argument(
         "--only", action="append", choices=list(LIBRARIES), help="only this library; may be repeated"
@@ -102,12 +105,14 @@ def _run(
     signal = "--checkpoint-signal"
     jobs["whole"] = world.add("-t", "1h", *options, *words)
     jobs["killed"] = world.add("-t", "1h", signal, "USR1@60", *options, *words)
-    jobs["limited"] = world.add("-t", f"{limit}s", signal, f"USR1@{limit // 2}", *options, *words)
     live: dict[str, Any] = {}
     metrics_live: dict[str, Any] = {}
     infos: dict[str, dict[str, Any]] = {}
     while True:
         infos = {name: world.info(job) for name, job in jobs.items()}
+        if "limited" not in jobs and (begun := _BEGINS.search(_written(infos["whole"]))):
+            seconds = math.ceil(float(begun[1])) + limit
+            jobs["limited"] = world.add("-t", f"{seconds}s", signal, f"USR1@{limit // 2}", *options, *words)
         for name, info in infos.items():
             if info["state"] in _OVER and info["state"] != "succeeded":
                 raise _Failure(f"job {info['id']} ({name}) is {info['state']}, {_why(info)}")
@@ -116,7 +121,7 @@ def _run(
             live.update({name: killed[name] for name in ("progress", "ends_at", "last_metrics")})
             metrics_live = _series(world, killed["id"], "--attempt", "1")
             world.dibs("kill", "--signal", "USR1", jobs["killed"])
-        if all(info["state"] == "succeeded" for info in infos.values()):
+        if len(infos) == 3 and all(info["state"] == "succeeded" for info in infos.values()):
             break
         if time.monotonic() > ends_at:
             left = ", ".join(f"{one} {info['state']}" for one, info in infos.items())
@@ -130,6 +135,11 @@ def _run(
         "jobs": told,
         "checked": _checked(library, steps, live, metrics_live, told),
     }
+
+
+def _written(info: Mapping[str, Any]) -> str:
+    path = Path(info["attempts_list"][0]["folder"], "stderr") if info["attempts_list"] else None
+    return path.read_text(errors="replace") if path and path.exists() else ""
 
 
 def _why(info: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ os.environ["KERAS_BACKEND"] = "torch"
 
 import keras
 import numpy
-from train_common import device, print_result, repeatable
+from train_common import device, print_result, repeatable, say_that_it_begins
 
 from dibs.integrations.keras import DibsCallback
 
@@ -46,6 +46,7 @@ def main() -> None:
     model.compile(optimizer="adam", loss="mse")
     callback = DibsCallback()
     rows = Rows(steps // EPOCHS)
+    say_that_it_begins()
     found = model.fit(
         rows, epochs=EPOCHS, verbose=0, shuffle=False, callbacks=[callback], initial_epoch=callback.initial_epoch
     )

@@ -6,7 +6,7 @@ import time
 import pytorch_lightning as L
 import torch
 from torch import nn
-from train_common import device, print_result, repeatable
+from train_common import device, print_result, repeatable, say_that_it_begins
 
 from dibs.integrations.lightning import DibsCallback
 
@@ -81,6 +81,7 @@ def main() -> None:
         **quiet,
     )
     net = Net()
+    say_that_it_begins()
     trainer.fit(net, Pictures(steps // EPOCHS), ckpt_path=callback.checkpoint)
     print_result(net, trainer.global_step, float(trainer.callback_metrics["loss"]), trainer.strategy.root_device)
 

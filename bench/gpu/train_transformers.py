@@ -6,7 +6,7 @@ import time
 
 import torch
 from torch.utils.data import Dataset
-from train_common import device, print_result, repeatable
+from train_common import device, print_result, repeatable, say_that_it_begins
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 from dibs.integrations.transformers import DibsCallback
@@ -56,6 +56,7 @@ def main() -> None:
     )
     # Three epochs, so that one is interrupted in its middle.
     trainer = Trainer(model, arguments, train_dataset=Sentences(steps * BATCH // 3), callbacks=[callback])
+    say_that_it_begins()
     trainer.train(resume_from_checkpoint=callback.checkpoint)
     losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
     print_result(model, trainer.state.global_step, losses[-1], model.device)
