@@ -4,8 +4,8 @@ It needs dibs, torch, pytorch-lightning, transformers with accelerate, and Keras
 left out, and said. Every training (bench/gpu/train_*.py) is three jobs: one runs through; one gets its checkpoint
 signal in its middle by `dibs kill --signal`; one gets it from its time limit. `_checked` says what must be true.
 They start warm, because imports take longer than the trainings; the time limit is longer than the start of the
-first one. A library has --deadline seconds; one that fails is told with the story of its jobs, and the others go on.
-Without an NVIDIA GPU they run on the processor. The results go to --out.
+first one. A library has --deadline seconds; one that fails is told with the story of its jobs, and the others go
+on. Without an NVIDIA GPU they run on the processor. The results go to --out.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 """What the callbacks do when a library calls them, without the libraries; test_callbacks.py has those."""
 
 import importlib
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -150,3 +151,22 @@ def test_keras(make: Make, tmp_path: Path) -> None:
     assert lines(tmp_path) == ["loss=0.5 steps=3 step=1"]
     assert again.initial_epoch == 1
     assert [path.read_text() for path in loaded] == ["weights"]
+
+
+@pytest.mark.parametrize(
+    ("library", "begin"),
+    [("lightning", "on_train_start"), ("transformers", "on_train_begin"), ("keras", "on_train_begin")],
+)
+def test_after_a_training_the_signal_is_ignored_until_the_next_begins(
+    make: Make, monkeypatch: pytest.MonkeyPatch, library: str, begin: str
+) -> None:
+    """A job whose work was done was queued again, as long as the signal came while its program ended."""
+    handlers: list[Any] = []
+    monkeypatch.setattr("signal.signal", lambda number, handler: handlers.append(handler))
+
+    callback = make(library)
+    getattr(callback, begin)()
+    callback.on_train_end()
+    getattr(callback, begin)()
+
+    assert [handler is signal.SIG_IGN for handler in handlers] == [False, False, True, False]

@@ -32,10 +32,24 @@ def test_a_job_is_asked_by_the_signal_that_it_was_told(tmp_path):
     assert asked.found("state") == str(folder / "state")
 
 
+def test_when_the_training_is_over_the_signal_is_ignored(tmp_path):
+    asked = CheckpointSignal({"DIBS_CHECKPOINT_DIR": str(tmp_path)})
+
+    asked.ignore()
+    os.kill(os.getpid(), signal.SIGUSR1)
+    over = asked.asked
+    asked.listen()
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+    assert (over, asked.asked) == (False, True)
+
+
 def test_outside_of_a_job_nothing_is_handled():
     before = signal.getsignal(signal.SIGUSR1)
 
     asked = CheckpointSignal({})
+    asked.listen()
+    asked.ignore()
 
     assert signal.getsignal(signal.SIGUSR1) is before
     assert asked.found("state") is None and not asked.asked

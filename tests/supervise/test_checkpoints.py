@@ -110,6 +110,20 @@ def test_where_no_program_listens_the_signal_has_its_own_meaning_for_the_command
     assert "its checkpoint signal, ended it: the program had no handler" in record["message"]
 
 
+def test_who_ignores_the_signal_and_ends_well_is_over(hands: Hands) -> None:
+    """As an interpreter that ends, after all of its work: it was queued again, and did the same work again."""
+    record = hands.run("trap '' USR1; sleep 3; true", **SOON)
+
+    assert (record["code"], record["by"]) == (0, "")
+    assert "checkpointed" not in record
+
+
+def test_who_ignores_the_signal_until_the_limit_is_queued_again(hands: Hands) -> None:
+    record = hands.run(f"trap '' USR1; {WAIT}", time_limit=3.0, checkpoint=[USR1, 2.0])
+
+    assert (record["by"], record["checkpointed"]) == ("time", True)
+
+
 def test_a_signal_of_another_kind_after_the_checkpoint_signal_is_not_taken_for_it(hands: Hands) -> None:
     record = hands.run(["bash", "-c", f"trap 'kill -SEGV $$' USR1; {WAIT}"], **SOON)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from dibs.supervise import command
-from dibs.supervise.command import Stopping
+from dibs.supervise.command import TOLD, Stopping
 
 HOUR = 3600.0
 HEARTBEAT = 5.0
@@ -33,9 +33,9 @@ class Machine:
     def signal(self, number: int) -> None:
         self.sent.append(number)
 
-    def signal_listeners(self, number: int) -> bool:
+    def signal_listeners(self, number: int) -> int:
         self.sent.append(number)
-        return True
+        return TOLD
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -24,11 +24,22 @@ class CheckpointSignal:
         if self.folder is None:
             return
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if threading.current_thread() is threading.main_thread():
-            wanted = int(number) if number else signal.SIGUSR1
-            signal.signal(wanted, self._ask)
-            # While the interpreter ends, which takes seconds after torch, its handlers are gone.
-            atexit.register(signal.signal, wanted, signal.SIG_IGN)
+        self._number = int(number) if number else int(signal.SIGUSR1)
+        self.listen()
+        # While the interpreter ends, which takes seconds after torch, its handlers are gone.
+        atexit.register(self.ignore)
+
+    def listen(self) -> None:
+        """Handle the signal: there is, or will be, a training that can be saved."""
+        self._handle(self._ask)
+
+    def ignore(self) -> None:
+        """Ignore the signal, as the training is over: a job that then ends well has succeeded."""
+        self._handle(signal.SIG_IGN)
+
+    def _handle(self, handler: "Callable[[int, FrameType | None], None] | signal.Handlers") -> None:
+        if self.folder is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(self._number, handler)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True

@@ -39,6 +39,7 @@ class DibsCallback(Callback):
         return int(found[1]) if found else 0
 
     def on_train_begin(self, logs: Any = None) -> None:
+        self._signal.listen()
         folder = self._signal.folder
         if folder is None or folder in _resumed:
             return
@@ -48,6 +49,9 @@ class DibsCallback(Callback):
             if optimizer is not None and not optimizer.built:
                 optimizer.build(self.model.trainable_variables)
             self.model.load_weights(saved)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._signal.ignore()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch

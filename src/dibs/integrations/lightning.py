@@ -41,6 +41,12 @@ class DibsCallback(Callback):
         """What an earlier attempt of this job has saved; None in its first."""
         return self._signal.found(_NAME)
 
+    def on_train_start(self, *_: Any) -> None:
+        self._signal.listen()
+
+    def on_train_end(self, *_: Any) -> None:
+        self._signal.ignore()
+
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         step = trainer.global_step
         every = trainer.log_every_n_steps  # 0: the steps are not logged

@@ -34,6 +34,12 @@ class DibsCallback(TrainerCallback):
         folder = Path(named).read_text() if named else ""
         return folder if folder and Path(folder).is_dir() else None
 
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self._signal.listen()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        self._signal.ignore()
+
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         if not state.is_world_process_zero:
             return

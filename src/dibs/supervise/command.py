@@ -197,22 +197,28 @@ def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+# What came of a signal: its processes had ended, or nobody listened and the command ignores it, as an interpreter
+# that ends.
+OVER, IGNORED, TOLD = range(3)
+
+
 class Processes(Protocol):
     """The processes of an attempt, as those to signal."""
 
     def signal(self, number: int) -> None:
         """Send a signal to all of them."""
 
-    def signal_listeners(self, number: int) -> bool:
-        """Send a signal to the topmost that listen; False when they are over."""
+    def signal_listeners(self, number: int) -> int:
+        """Send a signal to the topmost that listen: OVER, IGNORED or TOLD."""
 
 
 class Stopping:
     """When and how the processes of an attempt are asked to end: ask, wait the grace, insist.
 
     A checkpoint is a signal before the time limit, on which the command saves its work. However it ends after
-    that, it is queued again, unless it is stopped. The same signal on request is a checkpoint if the command ends
-    within the time that it has before the limit; one that goes on has only saved.
+    that, it is queued again, unless it is stopped. One that ignored the signal has not saved, and is queued again
+    only if the limit ends it. The same signal on request is a checkpoint if the command ends within the time that
+    it has before the limit; one that goes on has only saved.
     """
 
     def __init__(self, grace: float, attempt: str, processes: Processes) -> None:
@@ -223,6 +229,7 @@ class Stopping:
         self.sent: set[int] = set()  # signals that were sent on request, without asking for its end
         self.limit: float | None = None  # on CLOCK_BOOTTIME, so that a sleeping laptop counts
         self.is_checkpointed = False
+        self._is_deaf = False
         self._checkpoint_at: float | None = None
         self._checkpoint_signal = 0
         self._checkpoint_seconds = 0.0
@@ -282,7 +289,8 @@ class Stopping:
     def _keep_time(self, now: float) -> None:
         if self._checkpoint_at is not None and now >= self._checkpoint_at:
             self._checkpoint_at = self._saved_by = None
-            self.is_checkpointed = not self.by and self._processes.signal_listeners(self._checkpoint_signal)
+            told = OVER if self.by else self._processes.signal_listeners(self._checkpoint_signal)
+            self.is_checkpointed, self._is_deaf = told != OVER, told == IGNORED
         if self._saved_by is not None and now >= self._saved_by:
             self._saved_by = None
             self.is_checkpointed = False
@@ -300,6 +308,11 @@ class Stopping:
         self.limit = _later(self.limit, seconds)
         self._checkpoint_at = _later(self._checkpoint_at, seconds)
         self._saved_by = _later(self._saved_by, seconds)
+
+    @property
+    def has_saved(self) -> bool:
+        """Whether a command that is over is to be queued again, if it ended well or at its limit."""
+        return self.is_checkpointed and (self.by == "time" or not self._is_deaf)
 
     def why_not_saved(self, number: int) -> str:
         """About a command that a signal has ended; empty if it was not that of its checkpoint."""
@@ -328,7 +341,7 @@ class Stopping:
         self.sent.add(number)
         if number != self._checkpoint_signal or self.by or self.is_checkpointed:
             self._processes.signal(number)
-        elif self._processes.signal_listeners(number):
+        elif self._processes.signal_listeners(number) == TOLD:
             self.is_checkpointed = True
             self._saved_by = boottime() + self._checkpoint_seconds
 
@@ -371,7 +384,7 @@ class ChildProcesses:
     def signal(self, number: int) -> None:
         signal_tree(os.getpid(), number)
 
-    def signal_listeners(self, number: int) -> bool:
+    def signal_listeners(self, number: int) -> int:
         return signal_listeners(self._command, number, os.getpid())
 
 
@@ -397,8 +410,8 @@ def signal_tree(root: int, number: int, *, but: int = 0) -> int:
     return len(tree)
 
 
-def signal_listeners(command: int, number: int, parent: int | None) -> bool:
-    """Send a signal to the command, or to the topmost processes below it that listen; False when it is over.
+def signal_listeners(command: int, number: int, parent: int | None) -> int:
+    """Send a signal to the command, or to the topmost processes below it that listen.
 
     A shell without a trap would be ended by it, together with its program. The children of a process that listens
     do not get it: its workers inherit its handler, not its work. If no process listens, the command gets it, with
@@ -415,10 +428,14 @@ def signal_listeners(command: int, number: int, parent: int | None) -> bool:
             heard = True
         else:
             frontier += [(child, pid) for child in children_of(pid)]
-    if heard or not _is_alive(command):
-        return heard
+    if heard:
+        return TOLD
+    if not _is_alive(command):
+        return OVER
+    if ignores(command, number):
+        return IGNORED
     _signal_child_of(command, top, ours, number)
-    return True
+    return TOLD
 
 
 def end_children() -> int:
@@ -498,9 +515,18 @@ def _children_by_scan(parent: int) -> list[int]:
 
 def listens(pid: int, number: int) -> bool:
     """Whether a process catches a signal, or blocks it to fetch it later."""
+    return _is_in(pid, number, (b"SigBlk:", b"SigCgt:"))
+
+
+def ignores(pid: int, number: int) -> bool:
+    """Whether a signal does nothing to a process."""
+    return _is_in(pid, number, (b"SigIgn:",))
+
+
+def _is_in(pid: int, number: int, sets: tuple[bytes, ...]) -> bool:
     bits = 0
     for line in status_of(pid):
-        if line.startswith((b"SigBlk:", b"SigCgt:")):
+        if line.startswith(sets):
             bits |= int(line.split()[1], 16)
     return bool(bits >> (number - 1) & 1)
 

@@ -154,15 +154,14 @@ class ContainerProcesses(ChildProcesses):
             is_spared = self._hands_signals_on and number != signal.SIGKILL and len(descendants(os.getpid())) > 1
             signal_tree(os.getpid(), number, but=self._command if is_spared else 0)
 
-    def signal_listeners(self, number: int) -> bool:
+    def signal_listeners(self, number: int) -> int:
         there = self._find()
         commands = [pid for pid in there if self._is_command(pid, there)]
         if self._hands_signals_on:
             commands = children_of(self._command)
         if not commands:
             return super().signal_listeners(number)
-        heard = [signal_listeners(pid, number, parent_of(pid)) for pid in commands]
-        return any(heard)
+        return max(signal_listeners(pid, number, parent_of(pid)) for pid in commands)
 
     def _is_command(self, pid: int, there: dict[int, int]) -> bool:
         """Whether it is the topmost process, or the one below the init program."""

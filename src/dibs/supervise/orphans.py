@@ -11,7 +11,7 @@ import signal
 from collections.abc import Collection, Mapping
 
 from dibs.dataclass import dataclass
-from dibs.supervise.command import Stopping, listens
+from dibs.supervise.command import OVER, TOLD, Stopping, listens
 from dibs.supervise.folder import mark_of
 
 # A locked file as the kernel lists it in /proc/locks and /proc/PID/fdinfo: major and minor number, inode.
@@ -73,7 +73,7 @@ class OrphanedAttempt:
         for process in self.left.values():
             signal_process(process, number)
 
-    def signal_listeners(self, number: int) -> bool:
+    def signal_listeners(self, number: int) -> int:
         """Their topmost listeners get it; where none listens, the topmost processes do."""
         tops = [one for one in self.left.values() if one.parent not in self.left]
         heard, frontier = [], list(tops)
@@ -85,7 +85,7 @@ class OrphanedAttempt:
                 frontier += [child for child in self.left.values() if child.parent == one.pid]
         for one in heard or tops:
             signal_process(one, number)
-        return bool(tops)
+        return TOLD if tops else OVER
 
 
 def find_left_processes(

@@ -352,12 +352,12 @@ def _wait(
         "code": code if code >= 0 else None,
         "signal": -code if code < 0 else None,
         "core": os.WCOREDUMP(status),
-        "by": stopping.by or ("checkpoint" if stopping.is_checkpointed else ""),
+        "by": stopping.by or ("checkpoint" if stopping.has_saved else ""),
         "ended": time.time(),
         "cpu": usage.ru_utime + usage.ru_stime,
         "maxrss": usage.ru_maxrss * 1024,
     }
-    if stopping.is_checkpointed:
+    if stopping.has_saved:
         outcome |= {"checkpointed": True, "message": stopping.why_not_saved(-code)}
     return outcome, stopping
 
