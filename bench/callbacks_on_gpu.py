@@ -2,7 +2,7 @@
 
 It needs dibs, torch, pytorch-lightning, transformers with accelerate, and Keras; those that are missing are
 left out, and said. Every training (bench/gpu/train_*.py) is three jobs: one runs through; one gets its checkpoint
-signal in its middle by `dibs kill --signal`; one gets it from its time limit. `_checked` says what must be true.
+signal in its middle by `dibs kill --signal`; one gets it before its time limit. `_checked` says what must be true.
 They start warm, because imports take longer than the trainings; the time limit is longer than the start of the
 first one. A library has --deadline seconds; one that fails is told with the story of its jobs, and the others go
 on. Without an NVIDIA GPU they run on the processor. The results go to --out.
@@ -39,6 +39,7 @@ _WARM = {
     "keras": "torch,keras",
 }
 _EXACT = ("lightning", "transformers")  # Keras begins the interrupted epoch again
+_TO_SAVE = 15  # seconds, also to end in
 _BEGINS = re.compile(r"the training begins after ([\d.]+) s")
 _OVER = ("succeeded", "failed", "cancelled", "timed_out", "lost")
 
@@ -50,7 +51,9 @@ class _Failure(Exception):
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=600, help="steps of each training (default 600)")
-    parser.add_argument("--limit", type=int, default=10, help="seconds from a start to a time limit (default 10)")
+    parser.add_argument(
+        "--signal-after", type=int, default=5, help="seconds of training before a time limit's signal (default 5)"
+    )
     parser.add_argument("--deadline", type=float, default=55, help="seconds for each library (default 55)")
     parser.add_argument(
         "--only", action="append", choices=list(LIBRARIES), help="only this library; may be repeated"
@@ -62,7 +65,7 @@ def main() -> int:
     wrong = []
     for library in arguments.only or LIBRARIES:
         began = time.monotonic()
-        measured = _measure(library, arguments.steps, arguments.limit, began + arguments.deadline)
+        measured = _measure(library, arguments.steps, arguments.signal_after, began + arguments.deadline)
         found[library] = {"seconds": round(time.monotonic() - began, 1), **measured}
         print(json.dumps({library: found[library]}, indent=1), flush=True)
         arguments.out.write_text(json.dumps(found, indent=1) + "\n")  # of those so far
@@ -73,7 +76,7 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def _measure(library: str, steps: int, limit: int, ends_at: float) -> dict[str, Any]:
+def _measure(library: str, steps: int, signal_after: int, ends_at: float) -> dict[str, Any]:
     try:
         versions = {package: importlib.metadata.version(package) for package in LIBRARIES[library]}
     except importlib.metadata.PackageNotFoundError as error:
@@ -82,7 +85,7 @@ def _measure(library: str, steps: int, limit: int, ends_at: float) -> dict[str, 
     with tempfile.TemporaryDirectory(prefix="dibs-callbacks-", ignore_cleanup_errors=True) as folder:
         world = World(Path(folder) / "world")
         try:
-            return {"versions": versions, **_run(world, jobs, library, steps, limit, ends_at)}
+            return {"versions": versions, **_run(world, jobs, library, steps, signal_after, ends_at)}
         except (_Failure, SystemExit, subprocess.TimeoutExpired, KeyError, IndexError, ValueError) as error:
             print(f"{library}: {error!r}\n{_story(world, jobs)}", flush=True)
             return {"versions": versions, "failed": str(error) or repr(error)}
@@ -91,7 +94,7 @@ def _measure(library: str, steps: int, limit: int, ends_at: float) -> dict[str, 
 
 
 def _run(
-    world: World, jobs: dict[str, str], library: str, steps: int, limit: int, ends_at: float
+    world: World, jobs: dict[str, str], library: str, steps: int, signal_after: int, ends_at: float
 ) -> dict[str, Any]:
     words = ["--", sys.executable, f"{_HERE}/gpu/train_{library}.py", "--steps", str(steps)]
     # Several at once.
@@ -111,8 +114,8 @@ def _run(
     while True:
         infos = {name: world.info(job) for name, job in jobs.items()}
         if "limited" not in jobs and (begun := _BEGINS.search(_written(infos["whole"]))):
-            seconds = math.ceil(float(begun[1])) + limit
-            jobs["limited"] = world.add("-t", f"{seconds}s", signal, f"USR1@{limit // 2}", *options, *words)
+            seconds = math.ceil(float(begun[1])) + signal_after + _TO_SAVE
+            jobs["limited"] = world.add("-t", f"{seconds}s", signal, f"USR1@{_TO_SAVE}", *options, *words)
         for name, info in infos.items():
             if info["state"] in _OVER and info["state"] != "succeeded":
                 raise _Failure(f"job {info['id']} ({name}) is {info['state']}, {_why(info)}")
