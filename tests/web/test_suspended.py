@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from cuda.machine import FAKE_PROGRAM, GB, FakeMachine
 from daemon.daemon_process import DaemonProcess
@@ -141,6 +141,32 @@ def test_now_lists_suspended_jobs_and_cards_tell_who_is_suspended_from_them(page
     expect(gpu(page, 0)).to_contain_text(re.compile(r"suspended from it: job \d+ \(train-4\) for .*, 10\.0G"))
     gpu(page, 0).get_by_role("link", name="train-4").click()
     expect(page).to_have_url(site.at(f"job/{train}"))
+
+
+def test_a_row_of_many_cards_has_room_for_who_holds_it_and_who_is_suspended_from_it(
+    page: Page, site: Site, queue: Queue
+):
+    train = queue.run("a-long-name-that-" * 8)
+    queue.suspend(train)
+    holder = queue.run("holder", gigabytes=1)
+
+    def many(route: Route) -> None:
+        found = route.fetch().json()
+        found["gpus"] = [{**found["gpus"][0], "key": f"card-{number}"} for number in range(9)]
+        route.fulfill(json=found)
+
+    page.route("**/v1/gpus", many)
+    go(page, site, "now")
+    row = page.get_by_role("region", name="GPUs").locator("tbody tr").first
+    expect(row.get_by_role("link", name=f"job {train}")).to_be_visible()
+
+    held = row.get_by_role("link", name=f"job {holder} (holder)").bounding_box()
+    suspended = row.locator(".gpu-suspended").bounding_box()
+
+    assert held and suspended
+    assert held["width"] > 150
+    assert suspended["width"] > 150
+    assert held["x"] + held["width"] <= suspended["x"]
 
 
 def test_chosen_jobs_are_suspended_by_buttons_keys_and_the_palette(page: Page, site: Site, queue: Queue):
