@@ -1,6 +1,7 @@
 """kill -9 of a shim, of the zygote, and the package gone: what the folder tells afterwards."""
 
 import contextlib
+import fcntl
 import os
 import resource
 import shutil
@@ -239,6 +240,21 @@ def test_a_full_disk_loses_no_exit_code(world: World, when: str) -> None:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
     assert record["code"] == 19
+
+
+def test_a_record_that_can_never_be_written_keeps_no_lease(hands: Hands, tmp_path: Path) -> None:
+    """As on a file system that has died: the engine hears of the end, and the supervisor gives up."""
+    lease = os.open(tmp_path / "lease", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lease, fcntl.LOCK_EX)
+    attempt = hands.start("prlimit --pid $PPID --fsize=0: && exit 19", leases=[lease])
+    os.close(lease)
+
+    record = hands.record(attempt)
+
+    assert record["code"] == 19
+    assert not hands.facts(attempt).is_locked
+    with open(tmp_path / "lease", "rb") as again:
+        fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _fill(disk: Path) -> None:

@@ -1,5 +1,6 @@
 """A job can write to its own folder, and replace what is there: nothing waits, and no link is followed."""
 
+import errno
 import os
 import socket
 import threading
@@ -91,6 +92,23 @@ def test_a_job_that_replaced_its_record_is_stopped_through_its_supervisor(
     assert folder.record_of(attempt.folder) is None
     assert folder.read_spec(attempt.folder) is None
     assert not hands.facts(attempt).is_locked
+
+
+def test_a_job_on_a_dead_file_system_is_stopped_through_its_supervisor(
+    hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = _running(hands)
+
+    def fail(path: str, *_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "open_own_file", fail)
+        is_told = hands.tell(attempt, "stop")
+        seen = hands.backend.observe([ref_of(attempt)])[ref_of(attempt)]
+
+    assert (is_told, seen.phase, seen.reason) == (True, Phase.QUEUED, "input/output error")
+    assert hands.record(attempt)["by"] == "stop"
 
 
 def test_a_later_engine_adopts_a_job_that_replaced_its_record_and_then_finds_it_lost(hands: Hands) -> None:

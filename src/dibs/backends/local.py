@@ -20,6 +20,7 @@ from dibs.backends.protocol import (
     Submitted,
 )
 from dibs.dataclass import dataclass
+from dibs.files import error_text
 from dibs.model.jobs import Attempt, Request
 from dibs.supervise import folder
 from dibs.supervise.folder import decode_record
@@ -249,7 +250,7 @@ class LocalBackend:
         try:
             return observed(self._reader.read(path, lambda: folder.facts(path)), ref)
         except OSError as error:
-            return Observed(phase=Phase.QUEUED, reason=str(error))
+            return Observed(phase=Phase.QUEUED, reason=error_text(error))
 
     def _look_after(self, one: WithoutShim, left: "Mapping[int, LeftProcess]") -> Leftovers:
         from dibs.supervise.orphans import AttemptLimits, OrphanedAttempt  # few shims are killed

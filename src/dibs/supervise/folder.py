@@ -352,14 +352,18 @@ def _control_of(folder: str) -> str:
 
 def watch(folder: str) -> int | None:
     """The writing end of the FIFO of the shim that runs this attempt; None when there is none."""
-    found = facts(folder)
-    if not found.is_locked or found.record is None or "control" not in found.record:
+    try:
+        found = facts(folder)
+        record = found.record if found.is_locked else None
+    except OSError:  # its file system has died; its processes need not have
+        record = _record_of_running(folder)
+    if record is None or "control" not in record:
         return None
-    name = os.path.basename(str(found.record["control"]))
+    name = os.path.basename(str(record["control"]))
     try:
         return os.open(f"{_control_of(folder)}/{name}", _TO_WRITE)
     except FileNotFoundError:
-        return _deleted_control(found.record.get("shim"), name)
+        return _deleted_control(record.get("shim"), name)
     except OSError:
         return None
 

@@ -52,6 +52,9 @@ _SHORT = 0.05
 _HEARTBEAT = 5.0
 # Errors that may pass: too many processes or files, a full disk.
 _PASSING = frozenset({EAGAIN, EMFILE, ENFILE, ENOSPC, EDQUOT})
+# Seconds for which a record that cannot be written is tried again, where an engine hears of the end all the same:
+# a file system that has died does not come back to those who have a file of it open.
+_DEAD_AFTER = 10.0
 _OUT_OF_MEMORY = "its supervisor cannot run it: Cannot allocate memory"
 MOST_DESCRIPTORS = 250  # the kernel passes at most 253 at once
 NOT_RUN = b"!"  # sent instead of a record
@@ -151,7 +154,12 @@ class Shim:
 
     def write_end(self, record: int, facts: dict[str, Any]) -> bytes:
         """Record that an attempt ended without having run."""
-        return _write_record(record, self._facts | self._identity | {"state": "ended"} | facts)
+        return self._write_record(record, self._facts | self._identity | {"state": "ended"} | facts)
+
+    def _write_record(self, fd: int, record: dict[str, Any]) -> bytes:
+        data = encode_record(record)
+        insist(lambda: os.pwrite(fd, data, 0), None if self._channel is None else _DEAD_AFTER)
+        return data
 
     def listen(self, control: int, **facts: str) -> None:
         """Take commands from this descriptor, without an engine; the record contains these facts."""
@@ -237,7 +245,7 @@ class Shim:
                 record |= self._diagnosis(record, logs, kernel_kills, boottime() - clock, stopping.sent)
         still = 0.0 if stopping is None else stopping.stood_still
         record |= {"state": "ended", "seconds": boottime() - clock - still}
-        written = _write_record(handed.record, record)
+        written = self._write_record(handed.record, record)
         # The record comes first: if remaining processes cannot be killed, the outcome is known nevertheless.
         if stopping is not None:
             stopping.give_grace_to_the_rest(self._control)
@@ -396,23 +404,23 @@ def _drain_terminal(master: int, log: str) -> None:
         os.close(out)
 
 
-def _write_record(fd: int, record: dict[str, Any]) -> bytes:
-    data = encode_record(record)
-    insist(lambda: os.pwrite(fd, data, 0))
-    return data
-
-
 def _sync(fd: int) -> None:
-    insist(lambda: os.fdatasync(fd))
+    insist(lambda: os.fdatasync(fd), _DEAD_AFTER)
 
 
-def insist(act: Callable[[], Any]) -> None:
-    """Repeat until it succeeds: only a copy-on-write file system can be too full for an overwrite."""
+def insist(act: Callable[[], Any], patience: float | None = None) -> None:
+    """Repeat until it succeeds: only a copy-on-write file system can be too full for an overwrite.
+
+    An error that does not pass like that one is borne for so many seconds (None: no limit).
+    """
+    until = None if patience is None else time.monotonic() + patience
     while True:
         try:
             act()
             return
-        except OSError:
+        except OSError as error:
+            if error.errno not in _PASSING and until is not None and time.monotonic() > until:
+                return
             time.sleep(0.5)
 
 

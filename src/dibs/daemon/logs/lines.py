@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
-from errno import ENXIO
+from errno import EIO, ENODEV, ENOTCONN, ENXIO, ESTALE, ETIMEDOUT
 
 from dibs.dataclass import dataclass
 from dibs.model.units import show_size
@@ -24,6 +24,7 @@ from dibs.supervise.folder import open_own_file
 BLOCK = 64 * 1024  # bytes read at once; at first each block gets a mark
 _MOST_MARKS = 32_768  # of one file: half a megabyte
 _MOST_FILES = 32
+_DEAD = frozenset({EIO, ENODEV, ENOTCONN, ESTALE, ETIMEDOUT})  # errors of a file system, not of a path
 LONGEST = 16 * 1024  # bytes of one line that are shown
 MOST = 1024**2  # bytes of all lines in one response, about
 _CHUNK = 256 * 1024  # bytes read or searched at once
@@ -240,10 +241,15 @@ class LogIndex:
 
 @contextmanager
 def open_output(path: str) -> Iterator[int | None]:
-    """A descriptor; None if there is no file, or anything else in its place."""
+    """A descriptor; None if there is no file, or anything else in its place. OSError: its file system has died."""
     try:
         fd = open_own_file(path)
-    except (OSError, ValueError):
+    except OSError as error:
+        if error.errno in _DEAD:
+            raise
+        yield None
+        return
+    except ValueError:
         yield None
         return
     try:

@@ -12,6 +12,7 @@ from typing import TypeVar
 from dibs.daemon.logs.lines import Cut, open_output, read_cut
 from dibs.dataclass import dataclass
 from dibs.errors import LogGone, LogReplaced, StoreUnusable
+from dibs.files import error_text
 from dibs.model.jobs import JobId, State
 from dibs.supervise.folder import replacement_of
 from dibs.worker_thread import run_in_thread
@@ -83,7 +84,7 @@ async def read_output(path: str, work: Callable[[], _T]) -> _T:
     except TimeoutError:
         raise StoreUnusable(f"cannot read {path}: its disk does not answer", remedy="try again later") from None
     except OSError as error:
-        raise StoreUnusable(f"cannot read {path}: {error.strerror}", remedy="try again later") from error
+        raise StoreUnusable(f"cannot read {path}: {error_text(error)}", remedy="try again later") from error
 
 
 @dataclass(frozen=True, slots=True)
