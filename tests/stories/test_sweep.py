@@ -167,11 +167,12 @@ def test_a_result_is_reused_only_on_request_and_of_the_same_program(queue: World
     sweep()
     assert "2 of 2 are taken from sweep 2" in sweep("--reuse")
     assert "taken from" not in sweep("--reuse", data="500")
+    assert "taken from" not in sweep("--reuse", "--env", "LAYERS=3")
     queue.write("train.sh", 'echo "loss=$((DATA - $1))" >> "$DIBS_METRICS"\n')
     assert "taken from" not in sweep("--reuse")
 
-    assert [counts(queue, number)["reused"] for number in range(1, 6)] == [0, 0, 2, 0, 0]
-    assert len(list(queue.client().jobs())) == 8
+    assert [counts(queue, number)["reused"] for number in range(1, 7)] == [0, 0, 2, 0, 0, 0]
+    assert len(list(queue.client().jobs())) == 10
 
 
 def test_in_a_snapshot_trials_run_the_code_as_it_was(queue: World) -> None:
