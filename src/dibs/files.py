@@ -83,3 +83,8 @@ def error_text(error: OSError) -> str:
     if not error.strerror:
         return str(error)  # our own message
     return f"{error.strerror[0].lower()}{error.strerror[1:]}"
+
+
+def error_with_path(error: OSError) -> str:
+    """`input/output error: /data/q1/record`: the same where nothing else in the sentence says which file."""
+    return f"{error_text(error)}: {os.fsdecode(error.filename)}" if error.filename else error_text(error)

@@ -179,6 +179,12 @@ def test_when_it_may_start_is_said_where_the_reason_does_not():
     assert waiting_text(answer).startswith("waits for its hour; it may start at about 2099-11-16 ")
 
 
+def test_of_what_is_about_to_start_no_time_is_said():
+    starting = {"code": "starting", "sentence": "is about to start"}
+
+    assert waiting_text({"reason": starting, "starts_at": "2099-11-16T14:30:00Z"}) == "is about to start"
+
+
 def test_why_a_start_cannot_be_estimated_stands_behind_the_reason():
     reason = {"code": "gpus", "sentence": "waits for a GPU"}
     unknown = {"starts_at": None, "no_estimate": "job 3, which goes first, has no time limit"}

@@ -853,6 +853,20 @@ def test_a_reason_names_jobs_by_their_numbers_and_names(make_queue):
     assert world.queue.why(JobId(2)).reason.sentence == "waits for a GPU: GPU 0 is held by job 1 (train)"
 
 
+def test_where_nothing_can_be_started_why_says_what_is_wrong(make_queue):
+    world = make_queue(1)
+    world.machine.refuses = "Input/output error"
+
+    world.add(a_wish("a"))
+
+    sentence = "is about to start, but nothing starts at the moment: cannot start job 1: input/output error"
+    assert world.sentence(1) == sentence
+    assert [one.reason.sentence for one in world.queue.reasons(10)] == [sentence]
+    world.machine.refuses = ""
+    world.advance(2)
+    assert world.running() == [1]
+
+
 def test_jobs_of_one_call_that_follow_different_jobs_wait_for_different_ones(make_queue):
     world = make_queue(1)
     first, second = world.add(a_wish("a"), a_wish("b"))

@@ -20,7 +20,7 @@ from dibs.backends.protocol import (
     Submitted,
 )
 from dibs.dataclass import dataclass
-from dibs.files import error_text
+from dibs.files import error_with_path
 from dibs.model.jobs import Attempt, Request
 from dibs.supervise import folder
 from dibs.supervise.folder import decode_record
@@ -109,7 +109,7 @@ class LocalBackend:
             try:
                 self._start(one, one.local or _NO_INPUTS)
             except OSError as error:
-                put_off[one.ref] = str(error)
+                put_off[one.ref] = error_with_path(error)
             else:
                 accepted.add(one.ref)
         return Submitted(accepted=frozenset(accepted), put_off=put_off)
@@ -250,7 +250,7 @@ class LocalBackend:
         try:
             return observed(self._reader.read(path, lambda: folder.facts(path)), ref)
         except OSError as error:
-            return Observed(phase=Phase.QUEUED, reason=error_text(error))
+            return Observed(phase=Phase.QUEUED, reason=error_with_path(error))
 
     def _look_after(self, one: WithoutShim, left: "Mapping[int, LeftProcess]") -> Leftovers:
         from dibs.supervise.orphans import AttemptLimits, OrphanedAttempt  # few shims are killed

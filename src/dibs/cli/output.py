@@ -422,7 +422,7 @@ def waiting_text(answer: Mapping[str, Any]) -> str:
     if not reason:
         return "waits at Slurm" if answer.get("state") == "submitted" else "starts next"
     text = one_line(reason["sentence"], 1000)
-    if answer.get("starts_at") and "until about" not in text:
+    if answer.get("starts_at") and "until about" not in text and reason["code"] != "starting":
         text += f"; it may start at about {show_about(answer['starts_at'])}"
     return text + estimate_note(answer)
 

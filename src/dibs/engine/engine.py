@@ -44,6 +44,7 @@ from dibs.engine.turn.state import (
 from dibs.engine.watch.cards import Cards
 from dibs.engine.watch.metering import Meters
 from dibs.errors import StoreUnusable
+from dibs.files import error_with_path
 from dibs.leases.leases import Leases
 from dibs.model.events import Event, Refused, Trouble
 from dibs.model.gpus import NOT_COUNTED, Claim, Machine, Reading
@@ -659,7 +660,7 @@ class Engine:
                 self._announcer.add(self.launcher.launch(one))
             except OSError as error:
                 # Nothing was started: the next turn finds a blank record and queues the job again.
-                self._trouble(f"cannot start job {one.job.label}: {error}", now)
+                self._trouble(f"cannot start job {one.job.label}: {error_with_path(error)}", now)
                 self.settle_soon(one.attempt.key)
             except Exception:  # a bug: settle the others too, so that their cards are not lost
                 for other in here[number:]:

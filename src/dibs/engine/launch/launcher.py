@@ -17,7 +17,7 @@ from dibs.engine.launch.results import Results
 from dibs.engine.launch.slurm_variables import SUBMIT_DIR, TaskHost, slurm_variables
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.engine.watch.cards import Cards
-from dibs.files import replace_file
+from dibs.files import error_with_path, replace_file
 from dibs.leases.lockers import user_name
 from dibs.model.events import Event, Started, Trouble
 from dibs.model.gpus import gpu_environment
@@ -244,7 +244,7 @@ class AttemptLauncher:
             except OSError as error:
                 if error.errno in _PASSING:
                     self.close_prepared()
-                    return f"cannot start job {job.label}: {error}"
+                    return f"cannot start job {job.label}: {error_with_path(error)}"
         return ""
 
     def close_prepared(self) -> None:

@@ -175,11 +175,11 @@ class Explain:
         def add(job: Job, reason: Reason) -> None:
             groups.setdefault(reason, SharedReason(reason, [])).jobs.append(job.id)
 
-        first = outlook.order[:most]
+        first, starting = outlook.order[:most], self._starting()
         queued = {job.id: job for job in self._engine.store.queue.find(first) if job.state is State.QUEUED}
         for number in first:
             if job := queued.get(number):  # it has not started since
-                add(job, self._before_line(job, now) or outlook.reasons.get(number, _STARTING))
+                add(job, self._before_line(job, now) or outlook.reasons.get(number, starting))
         if self._engine.remote is not None:
             for job in self._newest(State.SUBMITTED, most):
                 add(job, self._engine.remote.waiting(job)[0])
@@ -307,6 +307,12 @@ class Explain:
             return Reason("begin", f"waits {what}", until=job.not_before)
         return None
 
+    def _starting(self) -> Reason:
+        """Nothing of the queue keeps it from starting."""
+        if trouble := self._engine.trouble:
+            return Reason("starting", f"is about to start, but nothing starts at the moment: {trouble}")
+        return Reason("starting", "is about to start")
+
     def _in_line(self, job: Job, now: float) -> Reason:
         """Why a job waits that may start as soon as there is room for it."""
         snapshot = self._engine.snapshot(now, [job])
@@ -315,7 +321,7 @@ class Explain:
             snapshot = replace(snapshot, waiting=waiting)
         reason = schedule(snapshot).reasons.get(job.id)
         if reason is None:
-            return _STARTING
+            return self._starting()
         if nested := self._nested(job, snapshot, reason):
             return nested
         ahead = self._outlook(now).ahead_of(job, self._engine.cards.pool.cards) if reason.code in _ROOM else None
@@ -439,7 +445,6 @@ class Explain:
         return usual
 
 
-_STARTING = Reason("starting", "is about to start")
 _BY_SUSPENDING = frozenset({"suspending", "slice"})  # reasons of jobs that others are suspended for, now or later
 _TAKES_LONGER = "that takes longer than it did before"
 
