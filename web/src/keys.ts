@@ -6,7 +6,7 @@ export interface Key {
   keys: string; // "j", "g n", "/"
   does: string;
   run: () => void;
-  isAct?: true; // on jobs: the palette has it for those that are chosen, too
+  isAct?: true; // on jobs: where some are chosen, the palette names them
 }
 
 export const isHelpOpen = signal(false);

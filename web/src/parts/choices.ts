@@ -31,9 +31,10 @@ const ACTS: [Act, string][] = [
 /** All but the jobs. What is harmless stands first: Enter in an empty field must not change a job. */
 export function actions(): Choice[] {
   const { everywhere, here } = keyGroups();
-  const keys = here.filter((one) => !one.isAct);
+  const onJobs = acts();
+  const keys = here.filter((one) => !one.isAct || !onJobs.length);
   const theme = { key: "theme", label: "Change the theme", hint: "", run: nextTheme };
-  return [...everywhere.map(keyed), ...acts(), ...keys.map(keyed), ...actsOnAll(), theme];
+  return [...everywhere.map(keyed), ...onJobs, ...keys.map(keyed), ...actsOnAll(), theme];
 }
 
 function keyed({ keys, does, run }: Key): Choice {

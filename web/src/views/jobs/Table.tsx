@@ -131,8 +131,8 @@ export function Table({ name, pages, columns, isCompact, order, sort, isInTurn, 
       void act(action, meant);
     };
     const acts: Key[] = [
-      { keys: "S", does: "suspend the chosen jobs, or this one", run: () => suspending("suspend") },
-      { keys: "R", does: "resume the chosen jobs, or this one", run: () => suspending("resume") },
+      { keys: "S", does: "suspend the chosen jobs, or this one", isAct: true, run: () => suspending("suspend") },
+      { keys: "R", does: "resume the chosen jobs, or this one", isAct: true, run: () => suspending("resume") },
     ];
     return addKeys([
       { keys: "j", does: "next job", run: () => step(1) },
