@@ -63,10 +63,26 @@ class Card:
             fcntl.flock(lock, fcntl.LOCK_EX)
             content = json.loads(self._path.read_text())
             cards = content["gpus"] if isinstance(content, dict) else content
+            _take_back(cards[0])
             yield cards[0], content
             new = Path(f"{self._path}.{os.getpid()}")
             new.write_text(json.dumps(content))
             new.rename(self._path)
+
+
+def _take_back(card: dict[str, Any]) -> None:
+    """What killed programs had, as a real driver does."""
+    dead = [one for one in card.get("processes", []) if not _is_alive(one["pid"])]
+    if dead:
+        card["processes"] = [one for one in card["processes"] if one not in dead]
+        card["memory_used"] -= sum(one["memory"] for one in dead)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 class Program:

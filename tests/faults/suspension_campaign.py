@@ -5,13 +5,16 @@ program itself has counted, and the store once no daemon has it.
 """
 
 import os
+import random
 import shlex
 import signal
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from textwrap import dedent
 
-from cuda.machine import GB, stands_still, steps
+from cuda.machine import stands_still, steps
 from dibs.supervise.command import children_of
 from faults.campaign import is_shim
 from faults.test_plants import planted
@@ -40,12 +43,12 @@ SETTLED = {"running": "running", "suspended": "checkpointed"}  # where the drive
 class SuspensionCampaign:
     """A queue on one card. Its program has a shell above it, which no driver can move."""
 
-    def __init__(self, moving: MovingWorld, plant: str = "", *, patience: float = PATIENCE) -> None:
+    def __init__(self, moving: MovingWorld, *plants: str, patience: float = PATIENCE) -> None:
         self.moving, self.world = moving, moving.world
         self.machine = moving.machine
         self.daemons: list[Running] = []
         self._patience = patience
-        self._program = planted(self.world, HASTE + plant)
+        self._program = planted(self.world, "".join(map(dedent, (HASTE, *plants))))
 
     # -- what happens ----------------------------------------------------------------------------------
 
@@ -71,7 +74,7 @@ class SuspensionCampaign:
 
     def die(self) -> None:
         """Wait for the daemon that kills itself."""
-        assert self.daemons[-1].wait().status == -9, self.daemons[-1].stderr
+        assert self.daemons[-1].wait(self._patience).status == -9, self.daemons[-1].stderr
 
     def helpers(self) -> list[int]:
         return [pid for pid in children_of(self.daemons[-1].pid) if "suspender" in read(f"/proc/{pid}/cmdline")]
@@ -165,6 +168,51 @@ class SuspensionCampaign:
             self.begin()
         return self.complaints(train, "suspended") or self._resume(train) or self._end(train)
 
+    def live_through_kills(self, chance: random.Random, rounds: int) -> tuple[list[str], Counter[str]]:
+        """Who was killed how often, at random moments of suspensions and resumptions.
+
+        Other jobs want the card. They find no memory there beside the first one, nor would it find any.
+        """
+        killed: Counter[str] = Counter()
+        self.begin()
+        train = self.add(delays="checkpoint=50 restore=50")
+        others = {f"other{number}": self._queue_other(f"other{number}") for number in range(rounds)}
+        found: list[str] = []
+        for number in range(rounds):
+            verb, state = (("suspend", "suspended"), ("resume", "running"))[number % 2]
+            self.ask(verb, train)
+            time.sleep(chance.uniform(0.0, 0.8))  # a random moment is what is tested here
+            killed[self._kill_at_random(chance, may_kill_shim=not killed["shim"] and number > rounds // 2)] += 1
+            if sum(holder.share for holder in self.world.holders()) > 1:
+                found.append(f"the card is leased twice: {self.world.holders()}")
+            if found := found or self.complaints(train, state):
+                return found, killed
+        self.world.dibs("kill", str(train))
+        self.world.dibs("wait", *map(str, others.values()), timeout=10 * PATIENCE)
+        for name, job in others.items():
+            told = self.moving.job(job)
+            if (told["state"], told["attempts"], steps(self.moving.ledger(name))) != ("succeeded", 1, 20):
+                found.append(f"job {job} is {told['state']} in attempt {told['attempts']}: {told['message']}")
+        return found or self._end(train), killed
+
+    def _queue_other(self, name: str) -> int:
+        words = self.moving.program(name, self.machine.gigabytes + 2, 20)
+        return self.world.add("-J", name, "--", shlex.join(words))
+
+    def _kill_at_random(self, chance: random.Random, *, may_kill_shim: bool) -> str:
+        who = chance.choice(["daemon", "daemon", "helper", "shim" if may_kill_shim else "helper"])
+        victims = {
+            "daemon": lambda: [self.daemons[-1].pid],
+            "helper": self.helpers,
+            "shim": lambda: [parent_of(parent_of(self.program()))],
+        }[who]()
+        for pid in victims[:1]:
+            os.kill(pid, signal.SIGKILL)
+        if who == "daemon":
+            self.daemons[-1].process.wait()
+            self.begin()
+        return who if victims else "nobody"
+
     def _suspend(self, job: int) -> list[str]:
         self.ask("suspend", job)
         return self.complaints(job, "suspended")
@@ -211,17 +259,26 @@ class SuspensionCampaign:
             shell = parent_of(pid)
             if (state_of(shell) == "T") != (state == "suspended"):
                 found.append(f"its shell is in the state {state_of(shell)}")
-        held = 0 if state == "suspended" else self.machine.gigabytes * GB
-        if not held <= self.machine.used <= held + self.machine.context:
-            found.append(f"{self.machine.used} bytes of the card are used")
-        shares = [float(holder.share) for holder in self.world.holders()]
-        if shares != [float(state == "running")]:
+        held, context = self._held(), self.machine.context
+        if not held <= self.machine.used <= held + context:
+            found.append(f"{self.machine.used} bytes of the card are used, and not {held}")
+        shares = {holder.job.partition(" ")[0]: float(holder.share) for holder in self.world.holders()}
+        if shares.get(str(job)) != float(state == "running") or sum(shares.values()) > 1:
             found.append(f"the leases say {shares}")
         return found
 
+    def _held(self) -> int:
+        """Bytes of the card that all programs should have together."""
+        found = 0
+        for pid in self._programs(""):
+            with suppress(OSError, ValueError):  # it has just ended
+                words = read(f"/proc/{pid}/cmdline").split("\0")
+                found += int(words[words.index("--bytes") + 1]) * (self.machine.state(pid) != "checkpointed")
+        return found
+
     def _programs(self, name: str) -> list[int]:
-        """The CUDA programs of this job that live."""
-        words = f"\0{self.machine.program}\0{self.moving.ledger(name)}\0"
+        """The CUDA programs of this job that live; without a name, of all of them."""
+        words = f"\0{self.machine.program}\0{self.moving.ledger(name)}" + ("\0" if name else "/")
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         return [pid for pid in pids if words in read(f"/proc/{pid}/cmdline") and state_of(pid) != "Z"]
 

@@ -3,9 +3,13 @@
 Real processes, a real daemon, and a driver that is a fake (tests/cuda); bench/on_gpu.py has a real one.
 """
 
+import random
+
 import pytest
 
 from cuda.machine import stands_still
+from faults.campaign import KILLS
+from faults.figures import record_figures
 from faults.suspension_campaign import POINTS_OF_DAEMONS, POINTS_OF_SHIMS, SuspensionCampaign
 from stories.test_making_room import MovingWorld, moving
 
@@ -80,3 +84,18 @@ def test_a_job_that_only_a_signal_can_stop_outlives_its_daemon(campaign: Suspens
     assert campaign.complaints(train, "running") == []
     campaign.moving.end(train)
     assert campaign.complaints_at_the_end() == []
+
+
+def test_random_kills_while_a_job_is_suspended_and_resumed_among_others(campaign: SuspensionCampaign) -> None:
+    complaints, killed = campaign.live_through_kills(random.Random(21), max(6, KILLS // 4))
+
+    assert complaints == []
+    assert killed["daemon"] and killed["helper"]
+    record_figures(
+        "jobs are suspended and resumed",
+        "`kill -9` of the daemon, of the helper that asks the driver, or of the supervisor, at random moments",
+        times=killed.total() - killed["nobody"],
+        jobs=1 + max(6, KILLS // 4),
+        result="each step of the programs done once; nothing locked, the card held by one, no memory left",
+        seed=21,
+    )

@@ -20,9 +20,15 @@ def campaign(moving: MovingWorld) -> SuspensionCampaign:
 
 
 @pytest.mark.parametrize(
-    "point", ["helper-lock", "helper-checkpoint", ""], ids=["locked", "off its card", "suspended"]
+    ("point", "victims"),
+    [
+        ("helper-lock", "both"),
+        ("helper-checkpoint", "daemon"),
+        ("helper-checkpoint", "shim"),
+        ("", "shim"),
+        ("", "both"),
+    ],
 )
-@pytest.mark.parametrize("victims", ["daemon", "shim", "both"])
 def test_a_job_can_be_killed_after_a_crash_however_far_its_suspension_is(
     campaign: SuspensionCampaign, point: str, victims: str
 ) -> None:
@@ -86,7 +92,7 @@ def test_a_suspended_job_is_lost_by_a_reboot_and_its_card_is_free(campaign: Susp
 
 
 def _lose_the_store(campaign: SuspensionCampaign, *files: str) -> int:
-    """A job is suspended, its daemon killed, the store made again without these files; the next daemon runs."""
+    """A job is suspended, its daemon killed, and the store made again without these files."""
     campaign.begin()
     train = campaign.add()
     campaign.ask("suspend", train)
