@@ -37,7 +37,9 @@ class AnySuspendingHistory(AnyQueueHistory):
     @precondition(lambda self: self.world.helpers.asked)
     @rule(
         data=st.data(),
-        answer=st.sampled_from(["done", "done", "done", "refused", "unclear", "dies first", "dies afterwards"]),
+        answer=st.sampled_from(
+            ["done", "done", "done", "refused", "unclear", "dies first", "dies afterwards", "sees nothing"]
+        ),
         point=st.sampled_from(["", "", *POINTS]),
     )
     def a_helper_answers(self, data, answer, point):
@@ -50,8 +52,8 @@ class AnySuspendingHistory(AnyQueueHistory):
             self.world.machine.check_overlap()
         stands_still = bool(runs) and runs[0].stands_still
         more = {}
-        if not runs:
-            state = "ended"
+        if not runs or answer == "sees nothing":
+            state = "ended"  # not true, where it was misled
         elif answer in ("unclear", "dies first", "dies afterwards"):
             state, more = "unclear", {"code": "no-answer", "why": "its helper ended without an answer"}
         else:

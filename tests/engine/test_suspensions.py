@@ -458,6 +458,24 @@ def test_a_stopped_process_that_a_hung_helper_has_asked_is_not_forgotten(world):
     assert world.state(1) == "suspended"
 
 
+def test_a_helper_that_saw_no_process_of_a_job_that_lives_is_followed_by_another_one(world):
+    """Its shim may have been killed while the helper looked for what is below it."""
+    (job,) = world.add(a_wish())
+    world.do("suspend", job.id)
+
+    world.answer_of((1, 1), "ended")
+    assert world.moving == {}
+    world.advance(5)
+    assert world.moving == {1: "suspend"}
+    world.answer(1, "suspended")
+    world.do("resume", job.id)
+    world.answer_of((1, 1), "ended")
+    world.end(job, signal=9)
+    world.advance(5)
+
+    assert (world.state(1), world.moving) == ("failed", {})
+
+
 def test_what_is_tried_again_and_again_is_told_once(world):
     (job,) = world.add(a_wish())
     world.do("suspend", job.id)

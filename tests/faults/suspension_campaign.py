@@ -181,7 +181,7 @@ class SuspensionCampaign:
         for number in range(rounds):
             verb, state = (("suspend", "suspended"), ("resume", "running"))[number % 2]
             self.ask(verb, train)
-            time.sleep(chance.uniform(0.0, 0.8))  # a random moment is what is tested here
+            time.sleep(chance.uniform(0.0, 0.4))  # a random moment is what is tested here
             killed[self._kill_at_random(chance, may_kill_shim=not killed["shim"] and number > rounds // 2)] += 1
             if sum(holder.share for holder in self.world.holders()) > 1:
                 found.append(f"the card is leased twice: {self.world.holders()}")
@@ -237,7 +237,10 @@ class SuspensionCampaign:
         until = time.monotonic() + self._patience
         while found := self._complaints_now(job, state, name):
             if time.monotonic() > until:
-                return found
+                return [
+                    *found,
+                    f"the daemon said {self.daemons[-1].stderr[-500:]}, its helpers are {self.helpers()}",
+                ]
             time.sleep(0.02)
         ledger, before = self.moving.ledger(name), steps(self.moving.ledger(name))
         if state == "suspended":

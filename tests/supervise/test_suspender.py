@@ -399,6 +399,23 @@ def test_an_attempt_that_is_just_starting_is_asked_again(monkeypatch: pytest.Mon
     assert (answer["state"], answer["code"]) == ("unclear", "starting")
 
 
+def test_the_processes_of_a_shim_that_dies_during_the_look_are_found(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = queue.start()
+    before, of_cuda = suspender.facts(attempt.folder), queue.of_cuda(attempt)
+    os.kill(queue.hands.running(attempt)["shim"], signal.SIGKILL)
+    queue.hands.wait(attempt)
+    wait_for(lambda: not queue.hands.facts(attempt).is_locked, "its record is free")
+    looks = iter([before])
+    monkeypatch.setattr(suspender, "facts", lambda folder: next(looks, None) or queue.hands.facts(attempt))
+
+    found = suspender._processes_of(attempt.folder, [])
+
+    assert of_cuda and set(of_cuda) <= found.keys()
+    queue.hands.look_after(attempt, has_ended=True)
+
+
 def test_an_attempt_that_is_over_has_ended(queue: Queue) -> None:
     attempt = queue.start("--steps", "200")  # it is seen while it runs
     queue.hands.wait(attempt)

@@ -326,6 +326,8 @@ def _processes_of(folder: str, leases: list[list[int]]) -> dict[int, LeftProcess
         pids |= {pid for marked in marked_processes(folder) for pid in (marked, *descendants(marked))} - {shim}
     if not pids and found.record is not None and found.record.get("state") == "starting":
         raise _NotYet
+    if not pids and not facts(folder).is_locked:  # its shim has died meanwhile
+        return _processes_of(folder, leases)
     processes = {pid: process_at(pid) for pid in pids}
     return {pid: process for pid, process in processes.items() if process is not None}
 

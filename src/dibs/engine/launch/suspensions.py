@@ -205,10 +205,14 @@ class Suspensions:
                 sentence = f"job {one.job.label} cannot be {verb} yet: {answer.why}; it is tried again"
                 self._announce(Trouble(sentence))
             return
-        del self._moving[key]
         if answer.state == "ended":
             self._settle_soon(key)
-        elif is_lost:
+            self._again[key] = (
+                now + _PAUSE
+            )  # if it has not: its shim may have died while the helper looked below it
+            return
+        del self._moving[key]
+        if is_lost:
             self._found(MoveFound(key=key, stands_still=False, why_not=f"{answer.why}, so it was ended"))
             self._signal(key, signal.SIGKILL)
         elif answer.state == "suspended":
