@@ -179,6 +179,15 @@ def test_when_it_may_start_is_said_where_the_reason_does_not():
     assert waiting_text(answer).startswith("waits for its hour; it may start at about 2099-11-16 ")
 
 
+def test_before_its_start_a_job_shows_the_file_that_was_named_for_its_output(daemon, typed):
+    daemon.jobs[17] = a_job(17, output="/data/%j.txt", error="/data/%j.err")
+
+    shown = [line.split() for line in typed("info", "17").stdout.splitlines()]
+
+    assert ["stdout", "/data/%j.txt"] in shown
+    assert ["stderr", "/data/%j.err"] in shown
+
+
 def test_of_what_is_about_to_start_no_time_is_said():
     starting = {"code": "starting", "sentence": "is about to start"}
 

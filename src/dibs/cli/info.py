@@ -215,9 +215,11 @@ def _code(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _files(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "stdout", job.get("stdout") or ""
-    if job.get("stderr") != job.get("stdout"):
-        yield "stderr", job.get("stderr") or ""
+    stdout = job.get("stdout") or job.get("output") or ""  # before its start: the file that was named for it
+    stderr = job.get("stderr") or job.get("error") or ""
+    yield "stdout", stdout
+    if stderr != stdout:
+        yield "stderr", stderr
     yield "attempt in", job["folder"]
 
 
