@@ -198,6 +198,8 @@ def test_chosen_jobs_are_suspended_by_buttons_keys_and_the_palette(page: Page, s
 
 def test_a_project_is_suspended_and_resumed_on_manage(page: Page, site: Site, queue: Queue):
     train = queue.run("train-6")
+    other = queue.daemon.add({"command": "sleep 600", "project": "speech", "num_gpus": 0})
+    queue.wait_for(other, "running")
     go(page, site, "manage")
 
     page.get_by_role("button", name="Suspend 1 job of vision").click()
@@ -205,6 +207,7 @@ def test_a_project_is_suspended_and_resumed_on_manage(page: Page, site: Site, qu
 
     queue.wait_for(train, "suspended")
     expect(page.get_by_role("region", name="the queue")).to_contain_text("0 run, 1 suspended")
+    assert queue.daemon.state(other) == "running"
     page.get_by_role("button", name="Resume 1 job", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Resume 1 job").click()
     queue.wait_for(train, "running")
