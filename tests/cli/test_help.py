@@ -77,7 +77,12 @@ def test_the_words_of_other_queues_are_understood(typed, words, usage):
 
 
 @pytest.mark.parametrize(
-    ("word", "meant"), [("rm", "`dibs clean` forgets"), ("kil", "`dibs kill`"), ("retri", "`dibs retry`")]
+    ("word", "meant"),
+    [
+        ("rm", "`dibs clean` forgets"),
+        ("kil", "did you mean `dibs kill`? `dibs --help` shows"),
+        ("retri", "`dibs retry`"),
+    ],
 )
 def test_a_command_that_there_is_not_is_answered_with_what_may_be_meant(typed, word, meant):
     done = typed(word)

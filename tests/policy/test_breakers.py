@@ -55,8 +55,8 @@ def test_a_batch_has_a_sentence_too():
     for _ in range(5):
         rules.end(Outcome(signal=11, cause=Cause.SIGNAL, seconds=1), "g0", group="batch 12")
 
-    assert "5 jobs of batch 12 failed" in rules.held[0]
-    assert "the last with signal 11; `dibs release` lets" in rules.held[0]
+    assert "5 jobs of the list that begins with job 12 failed" in rules.held[0]
+    assert "the last with signal 11; `dibs release` with their numbers lets the others go on" in rules.held[0]
 
 
 @pytest.mark.parametrize("saves", [OK, SLOW, Outcome(cause=Cause.TIME_LIMIT, signal=15, seconds=2)])

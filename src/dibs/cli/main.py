@@ -215,7 +215,8 @@ def _say_click_error(error: click.ClickException, prog: str) -> None:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else prog
     message = error.format_message().rstrip(".")
-    hint = f"{context.meta['hint']}; " if context is not None and "hint" in context.meta else ""
+    hint = context.meta.get("hint", "") if context is not None else ""
+    hint += "" if not hint else " " if hint.endswith("?") else "; "
     _to_stderr(f"{prog}: error: {message[:1].lower()}{message[1:]}\n  {hint}`{path} --help` shows what it takes")
 
 

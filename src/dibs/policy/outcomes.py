@@ -361,11 +361,12 @@ def _elsewhere(streak: _Streak, groups: Mapping[str, _Group], suspects: set[str]
 
 def _why_held(count: int, over: EndedAttempt, limits: Limits) -> str:
     kind, _, name = over.group.partition(" ")
-    option = f" --project {name}" if kind == "project" else ""
+    whose, option, release = over.group, f" --project {name}", f"`dibs release --project {name}`"
+    if kind == "batch":
+        whose, option, release = f"the list that begins with job {name}", "", "`dibs release` with their numbers"
     return (
-        f"{count} jobs of {over.group} failed one after another{_within(limits)}, the last with "
-        f"{_how(over.outcome)}; `dibs release{option}` lets the others go on, "
-        f"`dibs retry --failed{option}` repeats them"
+        f"{count} jobs of {whose} failed one after another{_within(limits)}, the last with {_how(over.outcome)}; "
+        f"{release} lets the others go on, `dibs retry --failed{option}` repeats them"
     )
 
 
