@@ -144,9 +144,9 @@ def test_three_servers_become_a_cluster_and_a_fourth_joins_it(servers, slurm):
 
     for more in ((), ("--purge",)):
         asked = servers.dibs("cluster", "down", *more)
+        assert asked.status == 2 and "cannot ask whether to end 1 job that runs there" in asked.stderr, asked
         (number,) = slurm("squeue", "-h", "-o", "%i").stdout.split()
         slurm("scontrol", "suspend", number)  # its work would be lost as well
-        assert asked.status == 2 and "cannot ask whether to end 1 job that runs there" in asked.stderr, asked
     assert pid in servers.servers["b"].pids
     ended = servers.dibs("cluster", "down", "--yes")
     assert ended.status == 0, ended
