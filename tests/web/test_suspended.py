@@ -183,6 +183,7 @@ def test_chosen_jobs_are_suspended_by_buttons_keys_and_the_palette(page: Page, s
     expect(row.locator(".badge")).to_have_text("running")
     page.keyboard.press("S")
     expect(row.locator(".badge")).to_have_text("suspended")
+    row.get_by_role("checkbox").check()
     page.keyboard.press("Control+k")
     palette = page.get_by_role("combobox", name="job, view or action")
     palette.fill("resume the chosen job")
