@@ -15,6 +15,7 @@ from pathlib import Path
 from textwrap import dedent
 
 from cuda.machine import stands_still, steps
+from dibs.errors import DibsError
 from dibs.supervise.command import children_of
 from faults.campaign import is_shim
 from faults.test_plants import planted
@@ -53,10 +54,12 @@ class SuspensionCampaign:
     # -- what happens ----------------------------------------------------------------------------------
 
     def begin(self, fault: str = "", **more: str) -> Running:
-        """A daemon, with something that is to happen to it."""
-        environment = {"DIBS_FAULT": fault, **more}
-        self.daemons.append(self.world.run_daemon(program=self._program, env=environment))
-        return self.daemons[-1]
+        """A daemon, with something that is to happen to it, perhaps before we look."""
+        self.world.environ |= {"DIBS_POOL": "0", "DIBS_NO_START": "1"}
+        daemon = self.world.start("daemon", "run", program=self._program, env={"DIBS_FAULT": fault, **more})
+        self.daemons.append(daemon)
+        wait_until(lambda: "listens at" in daemon.stderr or daemon.process.poll(), show=lambda: daemon.stderr)
+        return daemon
 
     def add(self, name: str = "train", *options: str, delays: str = "", count: int = 0, more: str = "") -> int:
         """A program that counts, and ends after so many steps if at all. Returns when it has begun."""
@@ -250,7 +253,11 @@ class SuspensionCampaign:
         return [] if steps(ledger) > before else ["it takes no step though it runs"]
 
     def _complaints_now(self, job: int, state: str, name: str) -> list[str]:
-        told, found = self.moving.job(job), []
+        found: list[str] = []
+        try:
+            told = self.moving.job(job)
+        except DibsError as error:  # the machine may be busy with other tests
+            return [error.message]
         phase = (told["suspension"] or {"phase": "over"})["phase"]
         if told["state"] != state or phase != ("over" if state == "running" else "suspended"):
             found.append(f"the queue says {told['state']}, its suspension is {phase}")
