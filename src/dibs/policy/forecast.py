@@ -34,6 +34,7 @@ class Line:
     durations: Callable[[Job], float | None]  # how many seconds a job will run; None: unknown
     needs: Mapping[JobId, Collection[JobId]] = field(default_factory=dict)  # the jobs that must end before
     ends: Mapping[JobId, float] = field(default_factory=dict)  # when those of them end that run
+    unadded: Collection[JobId] = ()  # of which is only asked: nobody knows them by these numbers
 
 
 def forecast(line: Line, jobs: Collection[JobId]) -> dict[JobId, Prospect]:
@@ -91,7 +92,8 @@ def _why_unknown(job: Job | None, line: Line, found: Mapping[JobId, Prospect], e
         if end == math.inf or (end is None and (needed not in found or needed in endless)):
             return f"it is not known when job {needed} ends"
     if endless:
-        return f"job {endless[0]}, which goes first, has no time limit"
+        who = "another job of this list" if endless[0] in line.unadded else f"job {endless[0]}"
+        return f"{who}, which goes first, has no time limit"
     holders = [holder for view in line.snapshot.cards if _has_endless(view) for holder in view.holders]
     names = list(dict.fromkeys(holders))
     if len(names) == 1:

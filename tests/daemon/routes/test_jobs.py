@@ -651,12 +651,15 @@ def test_why_a_start_cannot_be_estimated_is_told_before_a_job_is_added(daemon: D
     follows = {"command": "true", "num_gpus": 0, "after": [{"job": first, "kind": "ok"}]}
 
     told = daemon.post("/v1/jobs/check", {"jobs": [{"command": "true"}, follows]})["prospects"]
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [first, first + 1]})
+    daemon.wait(first, first + 1)
+    three = daemon.post("/v1/jobs/check", {"jobs": [{"command": "true"}] * 3})["prospects"]
 
     assert [(one["starts_at"], one["no_estimate"]) for one in told] == [
         (None, "what holds the GPUs has no time limit"),
         (None, f"it is not known when job {first} ends"),
     ]
-    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [first, first + 1]})
+    assert three[2]["no_estimate"] == "another job of this list, which goes first, has no time limit"
 
 
 def test_old_jobs_are_forgotten_with_their_folders(daemon: DaemonProcess):

@@ -381,6 +381,7 @@ class Explain:
             durations=self._usual_seconds(),
             needs=needs,
             ends=self._ends(needs),
+            unadded={job.id for job in more},
         )
 
     def _unfinished(self, request: Request) -> list[JobId]:
