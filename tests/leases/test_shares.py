@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dibs.errors import BadInput
-from dibs.leases.files import MOST_SLOTS
+from dibs.leases.files import MOST_SLOTS, in_words
 from dibs.leases.leases import Busy, Lease
 from dibs.model.gpus import Claim
 from leases.claims import NOON, a_claim, busy, some_leases, take, took
@@ -303,3 +303,14 @@ def test_another_attempts_claim_is_left_alone(folder):
 
     assert ours.holders()[0].share == Fraction(1, 2)
     lease.close()
+
+
+def test_of_many_holders_a_sentence_names_the_first_and_how_many_more(folder):
+    leases = [took(some_leases(folder), a_claim(share="1/10"), job=f"job-{number}") for number in range(10)]
+
+    words = in_words(busy(some_leases(folder)).holders)
+
+    assert sum("job job-" in one for one in words) == 8
+    assert words[-1] == "2 more"
+    for lease in leases:
+        lease.close()
