@@ -124,6 +124,7 @@ def test_other_processes_are_told_from_cuda_programs_also_while_they_are_stopped
         os.kill(pid, signal.SIGSTOP)
     stopped = [wait_in_thread(partial(driver.state, pid), 10.0, "asked") for pid in pids]
     gone = driver.state(ended.pid)
+    os.kill(worker, signal.SIGKILL)  # stopped, it would not see that its parent has ended
     other.kill()
     other.wait()
 
