@@ -440,6 +440,28 @@ def test_nothing_starts_in_the_room_of_one_that_has_left(netted):
     assert netted.state(5) == "queued"
 
 
+def test_one_that_is_ending_is_left_to_its_last_seconds(netted):
+    begin(netted, 4)
+    netted.do("kill", 4)
+
+    netted.holds(dict.fromkeys(range(1, 5), 29.0), grows=0.5)
+
+    assert netted.moving == {3: "suspend"}
+
+
+def test_one_that_says_no_is_not_suspended_for_want_of_memory_and_begins_alone(netted):
+    netted.add_auto(2, preemptible=False)
+    netted.look()
+
+    netted.holds({1: 0.5})
+
+    assert netted.running() == [1]
+    netted.holds({1: 0.5}, steady=(1,))
+    assert netted.running() == [1, 2]
+    netted.holds({1: 70, 2: 70}, grows=0.5)
+    assert netted.moving == {}
+
+
 def test_the_last_one_on_a_card_is_left_there(netted):
     begin(netted, 1)
 

@@ -794,3 +794,43 @@ def test_a_job_that_its_owner_suspends_and_that_can_only_save_its_work_is_held_a
     assert world.sentence(1) == "is held: suspended by you, by its checkpoint signal; `dibs release 1` lets it go"
     world.do("release", job.id)
     assert world.state(1) == "running"
+
+
+def test_a_time_limit_is_known_to_end_later_by_the_time_for_which_the_job_stood_still(world):
+    (job,) = world.add(a_wish(time_limit=600.0))
+    world.advance(100)
+    world.do("suspend", job.id)
+    world.answer(1, "suspended")
+    world.advance(5000)
+    world.do("resume", job.id)
+    world.answer(1, "running")
+
+    (prospect,) = world.queue.check([a_wish()])
+
+    assert prospect.starts_at == pytest.approx(world.now + 500, abs=15)
+
+
+def test_it_is_not_known_when_a_job_ends_that_a_signal_has_stopped_on_its_card(world):
+    lacks_driver(world)
+    (job,) = world.add(a_wish(time_limit=600.0))
+    world.do("suspend", job.id)
+    world.answer(1, "running", code="no-driver", why=OLD)
+    world.answer(1, "suspended", rung="stop", why=OLD)
+
+    (prospect,) = world.queue.check([a_wish()])
+
+    assert prospect.starts_at is None
+
+
+def test_a_checkpoint_is_not_waited_for_longer_because_the_clock_was_set_back(world):
+    lacks_driver(world)
+    world.pool = world.cards.pool = a_pool(1, 1)
+    world.add(a_wish(preemptible=True, **SAVES), a_wish("other", preemptible=True, **SAVES))
+    world.add(a_wish(urgent=True))
+    world.answer(2, "running", code="no-driver", why=OLD)
+
+    world.clock_is_off -= 86400
+    world.advance(61)  # it has ignored the signal
+    world.read()
+
+    assert world.moving == {1: "suspend"}

@@ -130,3 +130,36 @@ def test_time_slices_make_no_job_preemptible_for_urgent_ones(slicing):
     world.add(a_wish(project="a", urgent=True))
 
     assert world.moving == {}
+
+
+def move_all(world: SuspendingWorld) -> None:
+    """What is to be suspended or resumed is, at once."""
+    while world.moving:
+        job, what = next(iter(world.moving.items()))
+        world.answer(job, "suspended" if what == "suspend" else "running")
+
+
+def take_turns(world: SuspendingWorld, turns: int) -> list[int]:
+    """Who has the card after each of so many turns."""
+    found = []
+    for _ in range(turns):
+        world.advance(SLICE)
+        move_all(world)
+        found += [job for job in world.running() if world.state(job) == "running"]
+    return found
+
+
+def test_nobody_loses_a_turn_because_the_clock_was_set_back(slicing):
+    world = slicing
+    _, _, short = world.add(a_wish(project="a"), a_wish(project="b"), a_wish(project="c"))
+    assert take_turns(world, 2) == [2, 3]
+    world.end(short)
+    move_all(world)
+    assert world.state(1) == "running"
+
+    world.clock_is_off -= 86400
+    world.turn()
+    move_all(world)
+    (next_one,) = world.add(a_wish(project="c"))
+
+    assert next_one.id in take_turns(world, 4)

@@ -563,3 +563,15 @@ def test_jobs_that_nobody_may_suspend_and_nothing_suspended_leave_the_plan_as_it
 
 def test_an_urgent_job_is_another_kind_than_one_that_is_not() -> None:
     assert kind_of(a_job().request) != kind_of(a_job(urgent=True).request)
+
+
+def test_a_suspended_job_without_a_gpu_has_its_place_among_those_without_one_again() -> None:
+    stopped = suspended(held=0)
+    machine = a_machine(1)
+
+    full = schedule(machine.with_waiting(suspended=[stopped], room_without_gpu=0))
+    last = schedule(machine.with_waiting(a_job(0), suspended=[stopped], room_without_gpu=1))
+
+    assert resumed(full) == []
+    assert full.reasons[stopped.job.id].sentence == "waits to resume: one of the jobs without a GPU must end first"
+    assert (resumed(last), placed(last)) == ([stopped.job.id], {})

@@ -454,3 +454,33 @@ def test_a_job_of_a_higher_priority_for_which_there_is_no_memory_to_take_turns_h
     clock.run(until=3 * SLICE)
 
     assert clock.starts == [low.id, short.id, high.id, low.id]
+
+
+def test_a_card_does_not_stand_empty_for_a_suspended_job_of_a_paused_project():
+    clock = Clock(memory=80)
+    low = clock.add(a_job(project="a"), held=70)
+    clock.plan()
+    clock.now = SLICE
+    short = clock.add(a_job(project="b", vram=1), held=1, seconds=120.0)
+    clock.run(until=SLICE + 100)
+    assert [one.job.id for one in clock.running] == [short.id]
+    clock.running.clear()
+    other = clock.add(a_job(project="b"), held=70)
+
+    plan = schedule(replace(clock.snapshot(), paused={"a": ""}))
+
+    assert [one.job.id for one in clock.suspended] == [low.id]
+    assert [one.job.id for one in plan.placements] == [other.id]
+
+
+def test_an_urgent_job_that_must_not_start_yet_says_why():
+    clock = Clock(memory=10)
+    stays = a_job(project="a", urgent=True)
+    claims = (Claim(gpu=key(0), index=0, share=Fraction(1), vram=0),)
+    clock.suspended.append(SuspendedJob((stays.id, 1), stays, claims, 70 * GIB, since=-1.0))
+    urgent = clock.add(a_job(project="b", urgent=True))
+
+    plan = schedule(clock.snapshot())
+
+    assert sentence(plan, urgent) != "waits for "
+    assert "too little to take turns" in sentence(plan, urgent)

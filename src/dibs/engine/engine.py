@@ -815,8 +815,11 @@ class Engine:
             self.remote.shift(jump)
         if self._state.rest_ends is not None:
             self._state = replace(self._state, rest_ends=self._state.rest_ends + jump)
-        shifted = {key: at + jump for key, at in self._state.quiet_at.items()}
-        self._state = replace(self._state, quiet_at=shifted)
+        self._state = replace(
+            self._state,
+            quiet_at={key: at + jump for key, at in self._state.quiet_at.items()},
+            turns_began={party: at + jump for party, at in self._state.turns_began.items()},
+        )
         if jump < 0:
             try:
                 with self.store.turn():

@@ -240,12 +240,17 @@ class Placer:
 
         Its memory is booked while it is suspended; its CPUs are not.
         """
-        if one.not_yet or self._lacks_cpus(one.job.request.wishes.cpus, length):
+        wishes = one.job.request.wishes
+        if one.not_yet or self._lacks_cpus(wishes.cpus, length):
+            return False
+        if wishes.num_gpus == 0 and self._room_without_gpu <= 0:
             return False
         if any(self._why_not_resumed(one, claim, length) for claim in one.claims):
             return False
         if self._cpus is not None:
-            self._cpus -= one.job.request.wishes.cpus or 0
+            self._cpus -= wishes.cpus or 0
+        if wishes.num_gpus == 0:
+            self._room_without_gpu -= 1
         for claim in one.claims:
             key = claim.gpu
             self._free[key] -= claim.share
@@ -270,7 +275,7 @@ class Placer:
             why.removeprefix("is ") if len(whys) == 1 else f"GPU {number} {why}" for number, why in stuck
         )
         if not named:
-            named = one.not_yet or self._why_not_host(wishes, length).sentence.removeprefix("waits for ")
+            named = one.not_yet or self._why_not_beside_gpus(wishes, length)
         here = [claim for claim in one.claims if claim.gpu in self._views]
         start, until = self._now, math.inf
         if self._ends and self._forecasts < _MOST_FORECASTS:
@@ -295,6 +300,11 @@ class Placer:
         return Reason(
             "resume", f"waits to resume{where}: {named}", until if self._now < until < math.inf else None
         )
+
+    def _why_not_beside_gpus(self, wishes: Wishes, length: float) -> str:
+        if wishes.num_gpus == 0 and self._room_without_gpu <= 0:
+            return "one of the jobs without a GPU must end first"
+        return self._why_not_host(wishes, length).sentence.removeprefix("waits for ")
 
     def _waits_for_quiet(self, noisy: Sequence[Claim]) -> Reason:
         at = max(self._views[claim.gpu].quiet_at for claim in noisy)

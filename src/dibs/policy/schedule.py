@@ -91,7 +91,7 @@ def schedule(snapshot: Snapshot) -> Plan:
                 turns.begin(job, claims)
             if request.array is not None:
                 arrays.add(request.array)
-        elif preemptor is not None and (making_room := _make_room(preemptor, turns, job, length)):
+        elif preemptor and not why_not_yet and (making_room := _make_room(preemptor, turns, job, length)):
             _suspend_for(making_room, plan)
             if request.array is not None:
                 arrays.add(request.array)
@@ -127,7 +127,7 @@ def _why_not_yet(table: Placer, job: Job, length: float, turns: "Turns | None") 
 
 
 def _make_room(preemptor: "Preemptor", turns: "Turns | None", job: Job, length: float) -> "MakingRoom | None":
-    """Who is suspended so that a job can start."""
+    """Who is suspended so that a job can start, which finds no room."""
     if job.request.urgent and (making_room := preemptor.make_room(job, length)):
         return making_room
     return None if turns is None else turns.take(job, length)

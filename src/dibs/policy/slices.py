@@ -110,11 +110,12 @@ class Turns:
     def why_not_start(self, job: Job, claims: Sequence[Claim]) -> Reason | None:
         """Why it must not start on these cards: it could not give them back to those that were suspended there.
 
-        To one of a lower priority it gives nothing back.
+        To one of a lower priority, or of a paused project, it gives nothing back.
         """
         cards, least = _cards(claims), job.request.precedence
         away = [one for one in self._snapshot.suspended if cards & _cards(one.claims)]
         away = [one for one in away if one.job.request.precedence >= least]
+        away = [one for one in away if one.job.request.project not in self._snapshot.paused]
         leaving = [turn.one for turn in self._turns if turn.one.is_leaving and cards & _cards(turn.one.claims)]
         leaving = [one for one in leaving if one.job.request.precedence >= least]
         if not away and not leaving:

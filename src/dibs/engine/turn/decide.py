@@ -339,7 +339,7 @@ class _Decision:
                 continue
             if card.gpu.key in state.left_cards:
                 continue
-            tenants = tenants_of(card.gpu.key, state.open, facts)
+            tenants = tenants_of(card.gpu.key, state, facts)
             if key := whom_to_suspend(total, seen.memory_free, tenants, facts.move_speed.suspend):
                 self._suspend(state.open[key], f"for want of memory on GPU {card.gpu.number}")
 

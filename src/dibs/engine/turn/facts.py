@@ -7,7 +7,16 @@ from dataclasses import field, replace
 from fractions import Fraction
 
 from dibs.dataclass import dataclass
-from dibs.engine.turn.state import Key, NextState, OpenAttempt, card_marks, claims_on, memory_to_fill, paused_by
+from dibs.engine.turn.state import (
+    Key,
+    NextState,
+    OpenAttempt,
+    card_marks,
+    claims_on,
+    memory_to_fill,
+    not_after,
+    paused_by,
+)
 from dibs.model.gpus import NOT_COUNTED, Card, Claim, Links, Machine, Pool
 from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, Wishes
 from dibs.model.suspensions import Obstacle, Rung, SuspensionPhase
@@ -355,11 +364,11 @@ def take_snapshot(state: NextState, facts: TurnFacts, now: float) -> Snapshot:
         memory_to_fill=memory_to_fill(facts.memory_available, state.open.values()),
         suspended=suspended,
         move_speed=facts.move_speed,
-        turns=_turns(state, facts),
+        turns=_turns(state, facts, now),
     )
 
 
-def _turns(state: NextState, facts: TurnFacts) -> TurnTaking | None:
+def _turns(state: NextState, facts: TurnFacts, now: float) -> TurnTaking | None:
     """Who has how much of the cards, where turns are taken."""
     if facts.suspend_rules.slice is None:
         return None
@@ -373,7 +382,7 @@ def _turns(state: NextState, facts: TurnFacts) -> TurnTaking | None:
         if one.is_suspended or is_leaving:
             continue
         held[party] = held.get(party, Fraction(0)) + sum((claim.share for claim in one.held_claims), Fraction(0))
-        began[party] = max(began.get(party, 0.0), one.turn_began)
+        began[party] = max(began.get(party, 0.0), not_after(now, one.turn_began))
     return TurnTaking(facts.suspend_rules.slice, held, began)
 
 

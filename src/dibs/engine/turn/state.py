@@ -265,11 +265,12 @@ class OpenAttempt:
 
     @property
     def ends_at(self) -> float | None:
-        """When it will have ended for sure."""
-        limit = self.job.request.time_limit
-        return (
-            None if limit is None else self.attempt.opened_at + self.stood_still + limit + self.job.request.grace
-        )
+        """When it will have ended for sure; None: not known, as while it stands still."""
+        limit, one = self.job.request.time_limit, self.suspension
+        if limit is None or (one is not None and one.stands_still):
+            return None
+        opened_at = self.attempt.opened_at
+        return opened_at + self.seconds_still(opened_at) + limit + self.job.request.grace
 
     @property
     def is_on_amd(self) -> bool:
@@ -307,6 +308,11 @@ def memory_to_fill(available: int | None, open_attempts: Iterable[OpenAttempt]) 
         return None
     found = (one.suspension for one in open_attempts if one.suspension is not None)
     return max(0, available - sum(one.held_bytes for one in found if one.phase is SuspensionPhase.SUSPENDING))
+
+
+def not_after(now: float, moment: float) -> float:
+    """The moment; one long ago where it lies ahead: the clock was set back, and how long it is ago is lost."""
+    return moment if moment <= now else 0.0
 
 
 def may_need_less(one: OpenAttempt) -> bool:

@@ -1,9 +1,9 @@
 """Who may be suspended in a turn, for whom and for want of memory, and who goes on: what the policy is asked."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from dibs.engine.turn.state import Key, NextState, OpenAttempt, memory_to_fill
+from dibs.engine.turn.state import NextState, OpenAttempt, memory_to_fill, not_after
 from dibs.model.gpus import Card
 from dibs.model.jobs import State
 from dibs.model.suspensions import Rung, SuspensionPhase, too_much_to_move
@@ -46,13 +46,8 @@ def preemptible_jobs(state: NextState, facts: "TurnFacts", now: float) -> Iterab
                 # What starts in this very turn has no process yet that could be asked.
                 yields_to_urgent=key in facts.held and rules.lets_urgent_jobs_pass(job.request),
                 takes_turns=not saves and rules.takes_turns(job.request),
-                turn_began=_not_after(now, one.turn_began),
+                turn_began=not_after(now, one.turn_began),
             )
-
-
-def _not_after(now: float, moment: float) -> float:
-    """The moment; one long ago where it lies ahead: the clock was set back, and how long it is ago is lost."""
-    return moment if moment <= now else 0.0
 
 
 def _may_be_suspended(one: OpenAttempt, facts: "TurnFacts") -> bool:
@@ -91,7 +86,7 @@ def suspended_jobs(state: NextState, facts: "TurnFacts", now: float) -> list[Sus
             one.suspension.held_bytes if one.suspension.frees_cards else 0,
             one.suspension.held if one.suspension.frees_cards else {},
             _not_yet(one, state, facts),
-            _not_after(now, one.suspension.suspended_at or one.suspension.began_at),
+            not_after(now, one.suspension.suspended_at or one.suspension.began_at),
             _beside(one, state, facts),
         )
         for one in state.open.values()
@@ -107,7 +102,8 @@ def suspended_jobs(state: NextState, facts: "TurnFacts", now: float) -> list[Sus
 
 def can_relieve(one: OpenAttempt, facts: "TurnFacts", room: int | None) -> bool:
     """Whether this attempt could be suspended before its card runs out of memory; `room` is in the machine's."""
-    if one.job.request.wishes.num_gpus != 1 or _why_not_by_driver(one, facts):
+    request = one.job.request
+    if request.wishes.num_gpus != 1 or request.preemptible is False or _why_not_by_driver(one, facts):
         return False
     return not too_much_to_move(sum(facts.held.get(one.attempt.key, {}).values()), room)
 
@@ -185,11 +181,11 @@ def _is_nearly_full(card: Card, facts: "TurnFacts") -> bool:
     return free is not None and free < 4 * spare(card.gpu.memory_total or 0)
 
 
-def tenants_of(card: str, open_attempts: Mapping[Key, OpenAttempt], facts: "TurnFacts") -> list[Tenant]:
+def tenants_of(card: str, state: NextState, facts: "TurnFacts") -> list[Tenant]:
     """Who holds a part of this card or is about to, as the policy looks at it."""
     found = []
-    room = memory_to_fill(facts.memory_available, open_attempts.values())
-    for key, one in open_attempts.items():
+    room = memory_to_fill(facts.memory_available, state.open.values())
+    for key, one in state.open.items():
         if one.job.state is State.SUSPENDED and not one.is_moving:
             continue
         if all(claim.gpu != card for claim in one.attempt.claims):
@@ -202,6 +198,7 @@ def tenants_of(card: str, open_attempts: Mapping[Key, OpenAttempt], facts: "Turn
                 held=_held_on(card, one, facts),
                 grows=facts.grows.get(key, 0.0),
                 may_leave=moves is None
+                and key[0] not in state.stopping
                 and _shares_card(one)
                 and _is_of_unknown_size(one, facts)
                 and can_relieve(one, facts, room),
