@@ -314,8 +314,13 @@ def test_what_is_moved_is_measured_when_nothing_changes_any_more(queue: Queue) -
 
     assert queue.ask(attempt, "suspend").held == {CARD: 3 * GB}
     assert queue.ask(attempt, "resume").state == "running"
-    queue.machine.use(4 * GB)  # a card that names no processes, as in a container
-    assert queue.ask(attempt, "suspend").held == {CARD: 3 * GB}
+
+
+def test_what_a_card_that_names_no_processes_has_in_use_may_all_be_its_own(queue: Queue) -> None:
+    attempt = queue.start("--bytes", str(3 * GB))
+    queue.machine.use(4 * GB)  # as in a container
+
+    assert queue.ask(attempt, "suspend", cards=[CARD]).held == {CARD: 4 * GB}
 
 
 def test_what_the_memory_of_the_machine_cannot_take_is_refused_before_it_is_moved(queue: Queue) -> None:

@@ -6,6 +6,7 @@ It reads one JSON object from stdin and writes one line with its answer to stdou
     {"do": "suspend" or "resume", "folder": the attempt's, "parent": pid of the engine,
      "may_have_several": its owner said that its CUDA processes share no memory,
      "only_stop": stop and continue its processes, and leave the driver alone,
+     "cards": [key of a card that it was given, ...],
      "room": {key of a card: bytes that must be free there before anything is restored},
      "leases": [[major, minor, inode], ...] of its lease files, to find its processes where its shim was killed}
 
@@ -21,7 +22,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -129,17 +130,18 @@ def _answer(question: Mapping[str, Any], environ: Mapping[str, str], reach: Reac
             tree = _Tree(find, None, reach)
         if is_to_suspend:
             several = question.get("may_have_several", False)
-            return _suspend(tree, question["folder"], environ, may_have_several=several)
+            take_stock = partial(_take_stock, question["folder"], question.get("cards", ()), environ)
+            return _suspend(tree, question["folder"], take_stock, may_have_several=several)
         return _resume(tree, question["folder"], partial(_check_room, question.get("room", {}), environ))
     except _NotYet:
         return {"state": "unclear", "code": "starting", "why": "it is just starting"}
 
 
-def _suspend(tree: "_Tree", folder: str, environ: Mapping[str, str], *, may_have_several: bool) -> dict[str, Any]:
+def _suspend(tree: "_Tree", folder: str, take_stock: "TakeStock", *, may_have_several: bool) -> dict[str, Any]:
     tell(folder, "suspended")  # its time limit stands still from now on, whatever becomes of us and of the engine
     tree.reach("helper-begun")
     try:
-        seen = _take_off(tree, may_have_several, partial(_take_stock, folder, environ))
+        seen = _take_off(tree, may_have_several, take_stock)
     except _Failed as failure:
         answer = _go_back(tree)
         if answer["state"] == "running":
@@ -147,7 +149,7 @@ def _suspend(tree: "_Tree", folder: str, environ: Mapping[str, str], *, may_have
         return answer | {"code": failure.code, "why": failure.why}
     if not seen:
         return {"state": "ended"}
-    return _done("suspended", seen) | {"held": _read_stock(folder, environ) if cuda_processes(seen) else {}}
+    return _done("suspended", seen) | {"held": _read_stock(folder) if cuda_processes(seen) else {}}
 
 
 def _take_off(tree: "_Tree", may_have_several: bool, take_stock: "TakeStock") -> Mapping[int, Seen]:
@@ -346,42 +348,35 @@ def _why_no_driver(driver: CudaCheckpoint | None, environ: Mapping[str, str]) ->
 TakeStock = Callable[[Mapping[int, Seen]], None]
 
 
-def _take_stock(folder: str, environ: Mapping[str, str], seen: Mapping[int, Seen]) -> None:
+def _take_stock(folder: str, own: Collection[str], environ: Mapping[str, str], seen: Mapping[int, Seen]) -> None:
     """Write down what they hold of each card, for whoever brings them back; and have it fit into the machine.
 
-    What the engine has measured is some seconds old.
+    What the engine has measured is some seconds old. A card that names no processes, as in a container, may
+    hold nothing but theirs: with less room than that, a process might be lost.
     """
     held: Counter[str] = Counter()
-    used: dict[str, int] = {}
     with contextlib.suppress(ProbeFailed):
-        for card in _cards(environ).values():
-            if card.memory_used is not None:
-                used[card.gpu.key] = card.memory_used
+        for key, card in _cards(environ).items():
+            if not card.processes and key in own:
+                held[key] = card.memory_used or 0
             for process in card.processes:
                 if process.pid in seen and process.memory is not None:
-                    held[card.gpu.key] += process.memory
+                    held[key] += process.memory
     if problem := too_much_to_move(held.total(), memory_available()):
         raise _Failed("no-memory", problem)
     try:
-        replace_file(f"{folder}/{_HELD}", json.dumps({"held": held, "used": used}), sync=False)
+        replace_file(f"{folder}/{_HELD}", json.dumps(held), sync=False)
     except OSError as error:
         raise _Failed("no-memory", f"what it holds cannot be written down: {error}") from error
 
 
-def _read_stock(folder: str, environ: Mapping[str, str]) -> dict[str, int]:
-    """What they held of each card. One that names no processes, as in a container, has become emptier by it."""
+def _read_stock(folder: str) -> dict[str, int]:
+    """What they held of each card."""
     try:
         with open(open_own_file(f"{folder}/{_HELD}"), "rb") as file:
-            found = json.loads(file.read(_LONGEST_STOCK))
-        held, used = ({str(gpu): int(size) for gpu, size in found[name].items()} for name in ("held", "used"))
-        cards = _cards(environ)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, ProbeFailed):
+            return {str(gpu): int(size) for gpu, size in json.loads(file.read(_LONGEST_STOCK)).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
         return {}
-    for gpu, before in used.items():
-        now = cards[gpu].memory_used if gpu in cards else None
-        if gpu not in held and now is not None and now < before:
-            held[gpu] = before - now
-    return held
 
 
 # Raises _NoRoom where these processes must not be restored now.

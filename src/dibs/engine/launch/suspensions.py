@@ -177,6 +177,7 @@ class Suspensions:
             "may_have_several": one.job.request.no_cuda_ipc,
             # What has no card needs no driver: only the processor's time matters.
             "only_stop": suspension.rung is Rung.STOP or not one.attempt.claims,
+            "cards": [claim.gpu for claim in one.attempt.claims],
             "room": room if is_resuming and suspension.frees_cards else {},
             "leases": self._lease_files(one),
         }
