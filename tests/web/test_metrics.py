@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from daemon.daemon_process import DaemonProcess
+from stories.outside import wait_until
 from web.browsing import NARROW, Site, findings, fits, go, visit
 from web.sweeping import LOSS, begin, finish, values
 
@@ -56,7 +57,7 @@ def test_a_job_has_its_curves_by_step_or_time_live(page: Page, site: Site, daemo
     expect(curve(page, "loss")).to_have_attribute("aria-label", "loss by step, now 0.25")
     for axis, place in (("step", r"0\.25 at step 80"), ("time", r"0\.25 at (?!1m 20s)")):
         page.get_by_label("horizontal axis").select_option(axis)
-        area = curve(page, "loss").locator(".u-over").bounding_box()
+        area = wait_until(curve(page, "loss").locator(".u-over").bounding_box)  # the chart is made anew
         assert area
         page.mouse.move(area["x"] + area["width"] - 4, area["y"] + 0.9 * area["height"])  # near the last point
         page.mouse.move(area["x"] + area["width"] - 4, area["y"] + 0.94 * area["height"])
