@@ -38,7 +38,6 @@ from dibs.engine.turn.state import (
     extend_followed,
     may_need_less,
     memory_to_fill,
-    next_suspension,
     with_suspensions,
 )
 from dibs.engine.watch.cards import Cards
@@ -50,7 +49,6 @@ from dibs.model.events import Event, Refused, Trouble
 from dibs.model.gpus import NOT_COUNTED, Claim, Machine, Reading
 from dibs.model.jobs import Attempt, Job, JobId, Request, State
 from dibs.model.records import Consequences, GpusAstray
-from dibs.model.suspensions import Suspension, too_much_to_move
 from dibs.policy.outcomes import Limits
 from dibs.policy.schedule import exceeds_machine, impossible, wish_in_the_way
 from dibs.policy.shapes import shape_of_job
@@ -317,31 +315,9 @@ class Engine:
         if self.remote is not None:
             self.remote.send(keys, command, self._state.remote)
 
-    def why_not_suspend(self, job: Job, one: OpenAttempt | None, open_attempts: Iterable[OpenAttempt]) -> str:
-        """Why a job cannot be suspended, as far as that is known before it is tried; empty where it may be.
-
-        `open_attempts` are all that are open, with the suspensions that began just now.
-        """
-        if one is None:
-            if job.state is State.RUNNING:
-                where = job.request.on.capitalize()
-                return f"it runs on {where}, and only jobs of this machine are suspended; `scontrol` is for that"
-            if job.state.is_over:
-                return "it is over"
-            is_held = job.state is State.HELD or job.is_held_there
-            return "it has not started, and " + ("is held" if is_held else "`dibs hold` keeps it from starting")
-        if self._find_helpers is None:
-            return "only jobs of a queue are suspended"
-        if job.id in self._state.stopping:
-            return "it is ending"
-        if job.request.image:
-            return "it runs in a container, and the driver cannot suspend its processes from outside"
-        held = sum(self.meters.held_by(one.attempt.key).values())
-        return too_much_to_move(held, memory_to_fill(memory_available(), open_attempts))
-
-    def new_suspension(self, one: OpenAttempt, why: str, *, resumes: bool) -> Suspension:
-        """The suspension that begins now."""
-        return next_suspension(one, why, self.meters.held_by(one.attempt.key), self.clock(), resumes=resumes)
+    def memory_to_fill(self, open_attempts: Iterable[OpenAttempt]) -> int | None:
+        """How many bytes of the machine's memory can be filled now; `open_attempts` are all that are open."""
+        return memory_to_fill(memory_available(), open_attempts)
 
     def move(self, attempts: Sequence[OpenAttempt]) -> None:
         """It is recorded that these are to be suspended: have it done."""

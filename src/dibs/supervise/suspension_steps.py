@@ -57,7 +57,7 @@ Step = tuple[MoveAct, int]
 
 
 def steps_to_suspend(seen: Mapping[int, Seen]) -> list[Step]:
-    """Lock all of CUDA, stop the others, and only then checkpoint. None: it is suspended."""
+    """Lock all of CUDA, stop the others, and only then checkpoint. No step: it is suspended."""
     return (
         _each(MoveAct.LOCK, seen, lambda one: one.state == ProcessState.RUNNING)
         or _each(MoveAct.STOP, seen, lambda one: one.state == ProcessState.NOT_CUDA and not one.is_stopped)
@@ -66,7 +66,7 @@ def steps_to_suspend(seen: Mapping[int, Seen]) -> list[Step]:
 
 
 def steps_to_resume(seen: Mapping[int, Seen]) -> list[Step]:
-    """Restore all, let the others go on, and only then unlock. None: it runs."""
+    """Restore all, let the others go on, and only then unlock. No step: it runs."""
     return (
         _each(MoveAct.CONTINUE, seen, lambda one: one.is_stopped and one.state != ProcessState.NOT_CUDA)
         or _each(MoveAct.RESTORE, seen, lambda one: one.state == ProcessState.CHECKPOINTED)

@@ -3,14 +3,15 @@
 Each call is one change: durable when it returns, and where it raises nothing has changed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dibs.engine.engine import Engine
 from dibs.engine.queue.changed import Changed, why_not
-from dibs.engine.turn.state import OpenAttempt, with_suspension
-from dibs.model.jobs import JobId
+from dibs.engine.turn.state import OpenAttempt, next_suspension, with_suspension
+from dibs.model.jobs import Job, JobId, State
 from dibs.model.records import SuspensionChanged
+from dibs.model.suspensions import too_much_to_move
 
 _BY_YOU = "by you"
 
@@ -37,16 +38,16 @@ class SuspensionActions:
                     stays = replace(one.suspension, resumes=False, why=why)
                     change.next.open[one.attempt.key] = with_suspension(one, stays)
                     change.record(SuspensionChanged(one.attempt, stays))
-                elif why_not := self._engine.why_not_suspend(job, one, change.next.open.values()):
+                elif why_not := self._why_not(job, one, change.next.open.values()):
                     changed.unchanged.append((job.id, why_not))
                     continue
                 else:
                     assert one is not None, "what can be suspended runs here"
-                    begun = with_suspension(one, self._engine.new_suspension(one, why, resumes=False))
-                    assert begun.suspension is not None
-                    change.next.open[one.attempt.key] = begun
-                    change.record(SuspensionChanged(one.attempt, begun.suspension))
-                    moved.append(begun)
+                    held = self._engine.meters.held_by(one.attempt.key)
+                    begins = next_suspension(one, why, held, change.now, resumes=False)
+                    change.next.open[one.attempt.key] = with_suspension(one, begins)
+                    change.record(SuspensionChanged(one.attempt, begins))
+                    moved.append(change.next.open[one.attempt.key])
                 changed.jobs.append(job.id)
         self._engine.move(moved)
         return changed
@@ -67,3 +68,23 @@ class SuspensionActions:
                     change.record(SuspensionChanged(one.attempt, goes_on))
                 changed.jobs.append(job.id)
         return changed
+
+    def _why_not(self, job: Job, one: OpenAttempt | None, open_attempts: Iterable[OpenAttempt]) -> str:
+        """Why a job cannot be suspended, as far as that is known before it is tried; empty where it may be.
+
+        `open_attempts` are all that are open, with the suspensions that began just now.
+        """
+        if one is None:
+            if job.state is State.RUNNING:
+                where = job.request.on.capitalize()
+                return f"it runs on {where}, and only jobs of this machine are suspended; `scontrol` is for that"
+            if job.state.is_over:
+                return "it is over"
+            is_held = job.state is State.HELD or job.is_held_there
+            return "it has not started, and " + ("is held" if is_held else "`dibs hold` keeps it from starting")
+        if job.id in self._engine.state.stopping:
+            return "it is ending"
+        if job.request.image:
+            return "it runs in a container, and the driver cannot suspend its processes from outside"
+        held = sum(self._engine.meters.held_by(one.attempt.key).values())
+        return too_much_to_move(held, self._engine.memory_to_fill(open_attempts))
