@@ -449,6 +449,15 @@ def test_one_that_is_ending_is_left_to_its_last_seconds(netted):
     assert netted.moving == {3: "suspend"}
 
 
+def test_nobody_is_suspended_for_want_of_memory_while_all_jobs_are_being_ended(netted):
+    begin(netted, 4)
+    netted.engine.drain()
+
+    netted.holds(dict.fromkeys(range(1, 5), 29.0), grows=0.5)
+
+    assert netted.moving == {}
+
+
 def test_one_that_says_no_is_not_suspended_for_want_of_memory_and_begins_alone(netted):
     netted.add_auto(2, preemptible=False)
     netted.look()

@@ -327,7 +327,7 @@ class _Decision:
     def relieve(self) -> None:
         """Suspend the youngest of the jobs of unknown size on a card that is about to run out of memory."""
         facts, state = self._facts, self._next
-        if not facts.can_suspend:
+        if not facts.can_suspend or not facts.may_retry:  # all are being ended: their last seconds are theirs
             return
         from dibs.engine.turn.suspending import tenants_of  # where the driver can
         from dibs.policy.relief import whom_to_suspend
