@@ -484,3 +484,21 @@ def test_an_urgent_job_that_must_not_start_yet_says_why():
 
     assert sentence(plan, urgent) != "waits for "
     assert "too little to take turns" in sentence(plan, urgent)
+
+
+def test_the_turn_of_a_second_job_is_told_also_while_a_card_is_being_freed_for_the_first():
+    clock = Clock(gpus=3)
+    for _ in range(3):
+        clock.add(a_job(project="a"))
+    clock.plan()
+    clock.now = SLICE
+    first = clock.add(a_job(project="b"))
+    plan = clock.plan()
+    assert len(plan.suspensions) == 1
+    clock.running = [replace(one, turn_began=SLICE) for one in clock.running]
+    second = clock.add(a_job(project="b"))
+
+    plan = clock.plan()
+
+    assert "to be suspended" in sentence(plan, first)
+    assert "its turn on GPU" in sentence(plan, second)

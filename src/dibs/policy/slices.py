@@ -243,6 +243,8 @@ class Turns:
     ) -> None:
         """The party of this job will have these cards, in place of others."""
         for turn in chosen:
+            if turn.one.is_leaving and turn.party == party_of(turn.one.job.request):
+                continue  # it does not count as having them any more
             share = sum((claim.share for claim in turn.one.claims), Fraction(0))
             held[turn.party] = max(Fraction(0), held.get(turn.party, Fraction(0)) - share)
         mine = party_of(job.request)
