@@ -17,8 +17,8 @@ __all__ = ["moving"]
 
 # Two seconds and a half are long for the fake driver.
 IMPATIENT = """
-    suspensions._LEAST_DEADLINE = 2.5
-    suspensions._SLOWEST = 2**50
+    suspensions._LONGEST_LOOK = 2.5
+    suspensions.longest_move = lambda size: 2.5
 """
 
 

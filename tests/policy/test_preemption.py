@@ -575,3 +575,7 @@ def test_a_suspended_job_without_a_gpu_has_its_place_among_those_without_one_aga
     assert resumed(full) == []
     assert full.reasons[stopped.job.id].sentence == "waits to resume: one of the jobs without a GPU must end first"
     assert (resumed(last), placed(last)) == ([stopped.job.id], {})
+
+
+def test_nothing_is_learned_from_a_move_during_which_the_clock_was_set_or_that_was_interrupted() -> None:
+    assert learned_speed([(20 * GIB, 86400.0), (100, 3600.0)], [(20 * GIB, 86400.0)]) == MoveSpeed()

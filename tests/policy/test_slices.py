@@ -502,3 +502,15 @@ def test_the_turn_of_a_second_job_is_told_also_while_a_card_is_being_freed_for_t
 
     assert "to be suspended" in sentence(plan, first)
     assert "its turn on GPU" in sentence(plan, second)
+
+
+def test_a_job_of_a_paused_project_keeps_its_card_since_it_could_not_come_back_in_its_turn():
+    clock = Clock()
+    clock.add(a_job(project="a"))
+    clock.plan()
+    clock.now = SLICE
+    clock.add(a_job(project="b"))
+
+    plan = schedule(replace(clock.snapshot(), paused={"a": ""}))
+
+    assert plan.suspensions == []

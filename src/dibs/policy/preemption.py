@@ -21,6 +21,8 @@ from dibs.policy.snapshot import MoveRate, MoveSpeed, Placement, PreemptibleJob,
 _MOST_TRIALS = 600  # sets of jobs that are tried for one urgent job; then the best one so far is taken
 _MOST_NAMED = 3  # jobs in a sentence
 _LARGE = 256 * 1024**2  # bytes; what moves less tells the cost of the start, what moves more the speed
+_LONGEST_START = 60.0  # seconds
+_SLOWEST = 256 * 1024**2  # bytes of a card's memory in a second
 
 # What a set of jobs is worth: their priorities, the highest first; how many lose work; bytes; seconds until they
 # end by themselves.
@@ -194,6 +196,11 @@ def time_to_move(size: int, speed: MoveSpeed, *, resumes: bool = False) -> str:
     return f"about {time} for {show_size(size)}" if size else f"about {time}"
 
 
+def longest_move(size: int) -> float:
+    """Seconds after which it is not expected any more that so many bytes will have been moved."""
+    return _LONGEST_START + size / _SLOWEST
+
+
 def learned_speed(suspended: Iterable[tuple[int, float]], resumed: Iterable[tuple[int, float]]) -> MoveSpeed:
     """The speed by earlier suspensions and resumptions: of each the bytes and the seconds."""
     usual = MoveSpeed()
@@ -201,8 +208,11 @@ def learned_speed(suspended: Iterable[tuple[int, float]], resumed: Iterable[tupl
 
 
 def _learned_rate(usual: MoveRate, moves: Iterable[tuple[int, float]]) -> MoveRate:
-    """Medians: the first move after a start of the machine takes twice as long."""
-    moves = [(size, seconds) for size, seconds in moves if seconds > 0]
+    """Medians: the first move after a start of the machine takes twice as long.
+
+    What was interrupted, or while the clock was set, tells nothing.
+    """
+    moves = [(size, seconds) for size, seconds in moves if 0 < seconds <= longest_move(size)]
     small = [seconds for size, seconds in moves if size < _LARGE]
     start = _median(small) if small else usual.start
     large = [size / max(seconds - start, seconds / 10) for size, seconds in moves if size >= _LARGE]

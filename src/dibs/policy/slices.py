@@ -84,7 +84,7 @@ class Turns:
         self._turns = [
             _Turn(one, party_of(one.job.request), self._now if one.is_leaving else self._ends_at(one))
             for one in snapshot.preemptible
-            if one.claims and not one.job.request.urgent and (one.takes_turns or one.is_leaving)
+            if one.claims and not one.job.request.urgent and (one.is_leaving or self._takes_turns(one))
         ]
         self._next_end = math.inf  # when the first turn comes that was told
 
@@ -217,6 +217,10 @@ class Turns:
             turn.party = party_of(job.request)
             turn.ends_at = at + self._slice(0 if suspended is None else suspended.held)
         return NextTurn(Reason("slice", sentence, at), claims)
+
+    def _takes_turns(self, one: PreemptibleJob) -> bool:
+        """Whether it may be suspended for another's turn: it must be able to come back in its own."""
+        return one.takes_turns and one.job.request.project not in self._snapshot.paused
 
     def _followed_by(self, job: Job, held: Mapping[Party, Fraction]) -> list[_Turn]:
         """The turns after which this job may have the cards."""

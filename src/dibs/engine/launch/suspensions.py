@@ -15,13 +15,13 @@ from dibs.engine.turn.suspending import NOT_OF_NVIDIA
 from dibs.model.events import Event, Trouble
 from dibs.model.jobs import JobId
 from dibs.model.suspensions import Obstacle, Rung, SuspensionPhase, room_for
+from dibs.policy.preemption import longest_move
 from dibs.supervise.suspension import Answer, WhenAnswered
 
 if TYPE_CHECKING:
     from dibs.supervise.orphans import FileKey  # few shims are killed
 
-_LEAST_DEADLINE = 60.0  # seconds
-_SLOWEST = 256 * 1024**2  # bytes of a card's memory in a second
+_LONGEST_LOOK = 60.0  # seconds
 _SURELY_LOST = 3  # times that the driver does not know a process which is there
 _LOOK_AGAIN = 600.0  # seconds until a driver that can suspend nothing is asked again
 _DRIVER: Key = (JobId(0), 0)  # in the place of an attempt: the question is about the machine
@@ -110,7 +110,7 @@ class Suspensions:
             return
         self._ask_driver_at = None
         try:
-            self._helpers.start(_DRIVER, {"do": "look"}, self._driver_answered, self._ticks() + _LEAST_DEADLINE)
+            self._helpers.start(_DRIVER, {"do": "look"}, self._driver_answered, self._ticks() + _LONGEST_LOOK)
         except OSError as error:
             self._driver_answered(Answer(state="unclear", why=f"no process can be started: {error}"))
 
@@ -181,7 +181,7 @@ class Suspensions:
             "room": room if is_resuming and suspension.frees_cards else {},
             "leases": self._lease_files(one),
         }
-        seconds = _LEAST_DEADLINE + suspension.held_bytes / _SLOWEST
+        seconds = longest_move(suspension.held_bytes)
         try:
             self._helpers.start(key, question, lambda answer: self._answered(key, answer), self._ticks() + seconds)
         except OSError as error:
