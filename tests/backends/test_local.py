@@ -62,7 +62,7 @@ def test_a_folder_that_cannot_be_made_puts_the_attempt_off(world: World) -> None
     hands = Hands(Path(world.folder) / "run")
     (hands.root / "attempts").touch()
 
-    with pytest.raises(OSError, match="Not a directory"):
+    with pytest.raises(OSError, match="not a directory"):
         hands.start("true")
     hands.close()
 

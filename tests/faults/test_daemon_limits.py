@@ -48,7 +48,7 @@ def test_with_few_descriptors_fewer_jobs_run_at_once_and_each_request_is_answere
 
     with _few_descriptors(daemon, 7):
         world.add("-f", "jobs.txt")
-        wait_until(lambda: "Too many open files" in daemon.stderr, show=lambda: daemon.stderr)
+        wait_until(lambda: "too many open files" in daemon.stderr, show=lambda: daemon.stderr)
         answered = [world.dibs(*words) for words in (("ls",), ("gpus",), ("why", "8"), ("daemon", "status"))]
         counts = world.client().status()["counts"]
     world.write("go", "")

@@ -487,11 +487,14 @@ def test_suspend_and_resume_leave_what_is_there_as_it_is_and_say_why(there: Afar
 def test_one_that_is_killed_at_once_after_it_was_added_never_runs(there: Afar) -> None:
     there.daemon()
     ledger = there.world.ledger
+    full = there.fill()  # a slow machine could have run them before they are killed
     added = [there.add("--", ledger.job("early")), there.add("--array", "1-3", "--", ledger.job("early"))]
     jobs = [added[0], *range(added[1], added[1] + 3)]
 
     there.world.client().act("kill", ids=jobs)
     over = there.wait_for(*jobs)
+    there.let_go()
+    there.wait_for(*full)
 
     assert {one["state"] for one in over} == {"cancelled"}, over
     assert ledger.started() == []
