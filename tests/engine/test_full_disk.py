@@ -26,6 +26,24 @@ def test_a_job_that_the_store_did_not_take_is_not_acknowledged_and_not_told(make
     assert world.running() == [job.id]
 
 
+def test_a_fault_is_told_once_until_it_is_tried_again(make_world):
+    world = make_world(1, 1, 1)
+    world.submit(*(a_request(name) for name in ("one", "two", "three")))
+    world.told()
+    world.store.is_full = True
+
+    for job in (1, 2, 3):
+        world.end(job)
+        world.turn()
+    at_once = len(world.told(Trouble))
+    world.advance(10.0)
+    later = len(world.told(Trouble))
+
+    assert (at_once, later) == (1, 5)
+    world.store.is_full = False
+    world.run_out()
+
+
 def test_nothing_starts_that_is_not_recorded_and_no_lease_is_left(make_world):
     world = make_world()
     world.list.submit([a_request("one")], world.environment)

@@ -203,7 +203,7 @@ def test_a_finger_opens_whole_rows_chooses_and_moves_a_job(
             expect(page.locator(".job-row.is-chosen")).to_be_in_viewport(ratio=0.9)
         assert small_targets(page) == []
 
-        with page.expect_response(re.compile("v1/jobs[?]")):
+        with page.expect_response(lambda answer: "v1/jobs?" in answer.url and '"priority":-5' in answer.text()):
             daemon.post("/v1/jobs/act", {"action": "priority", "ids": [jobs[1]], "priority": -5})
         page.get_by_role("button", name="To the bottom").tap()  # where another priority is needed
         dialog = page.get_by_role("dialog")

@@ -754,10 +754,11 @@ class Engine:
                 self.ask_for_turn()
 
     def _trouble(self, sentence: str, now: float) -> None:
-        """Announce a fault, and start nothing for a moment."""
+        """Announce a fault, and start nothing for a moment, in which it is not announced again."""
+        if sentence != self._fault or "trouble" not in self._timers:
+            self._announcer.add([Trouble(sentence)])
         self._timers["trouble"] = now + _AFTER_TROUBLE
         self._fault = sentence
-        self._announcer.add([Trouble(sentence)])
 
     def _deliver(self, now: float) -> None:
         """Deliver commands to attempts; those whose shim is not ready yet are tried again."""
