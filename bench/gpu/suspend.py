@@ -107,9 +107,7 @@ def urgent(scratch: Path) -> Iterator[Found]:
 
 
 def _size(world: World, job: str, size: int) -> Found:
-    before = world.gpu()["memory_used_bytes"]
     suspended = _seconds(lambda: world.dibs("suspend", job))
-    left = world.gpu()["memory_used_bytes"]
     begun = time.perf_counter()
     world.dibs("resume", job)
     seconds_until(lambda: world.info(job)["state"] == "running", "it goes on", 60)
@@ -118,7 +116,6 @@ def _size(world: World, job: str, size: int) -> Found:
         "gib": size,
         "suspend_seconds": suspended,
         "resume_seconds": resumed,
-        "freed_bytes": before - left,
         "suspension": world.info(job)["suspension"],
     }
 

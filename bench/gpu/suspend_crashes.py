@@ -95,7 +95,8 @@ def contract(scratch: Path) -> Iterator[Found]:
     found: Found = {"passed": 0, "failed": 0, "is_over": False, "said": said}
     try:
         for line in process.stdout:
-            said.append(line.rstrip())
+            if not line.startswith(("platform ", "rootdir: ")):  # paths of the machine
+                said.append(line.rstrip())
             results = Counter(one.split()[1] for one in said if "::" in one and len(one.split()) > 1)
             found |= {"passed": results["PASSED"], "failed": results["FAILED"] + results["ERROR"]}
             yield found
