@@ -83,9 +83,13 @@ class PackedWorld(QueueWorld):
 
 @pytest.fixture
 def world(tmp_path):
+    yield from _world(PackedWorld, tmp_path)
+
+
+def _world(kind, tmp_path):
     (tmp_path / "state").mkdir()
     (tmp_path / "leases").mkdir()
-    world = PackedWorld(root=str(tmp_path / "state"), leases_folder=str(tmp_path / "leases"), pool=a_pool())
+    world = kind(root=str(tmp_path / "state"), leases_folder=str(tmp_path / "leases"), pool=a_pool())
     yield world
     world.close()
 
@@ -372,11 +376,7 @@ class NettedWorld(PackedWorld, SuspendingWorld):
 @pytest.fixture
 def netted(tmp_path, monkeypatch):
     monkeypatch.setattr("dibs.engine.engine.memory_available", lambda: 100 * GIB)
-    (tmp_path / "state").mkdir()
-    (tmp_path / "leases").mkdir()
-    world = NettedWorld(root=str(tmp_path / "state"), leases_folder=str(tmp_path / "leases"), pool=a_pool())
-    yield world
-    world.close()
+    yield from _world(NettedWorld, tmp_path)
 
 
 def test_the_others_join_as_soon_as_the_first_has_begun_to_use_the_card(netted):

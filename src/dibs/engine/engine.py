@@ -376,7 +376,7 @@ class Engine:
             why_stopped=self.store.sweeps.pruned_jobs(),
             marks={mark.subject: mark for mark in self.store.listing.marks()},
         )
-        if self.limits.suspend_rules.yields_to_others:  # nobody has looked meanwhile
+        if self.limits.suspend_rules.yields_to_others:  # no look was taken meanwhile
             from dibs.policy.neighbours import quiet_at
 
             cards = {claim.gpu for one in attempts if one.is_suspended for claim in one.attempt.claims}

@@ -34,7 +34,7 @@ class Line:
     durations: Callable[[Job], float | None]  # how many seconds a job will run; None: unknown
     needs: Mapping[JobId, Collection[JobId]] = field(default_factory=dict)  # the jobs that must end before
     ends: Mapping[JobId, float] = field(default_factory=dict)  # when those of them end that run
-    unadded: Collection[JobId] = ()  # of which is only asked: nobody knows them by these numbers
+    unadded: Collection[JobId] = ()  # of which is only asked: their numbers are known to no user
 
 
 def forecast(line: Line, jobs: Collection[JobId]) -> dict[JobId, Prospect]:

@@ -1,4 +1,4 @@
-"""A good neighbour: preemptible jobs leave a card where somebody works without dibs, until it is quiet. Pure."""
+"""A good neighbour: preemptible jobs leave a card that a program without dibs uses, until it is quiet. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -40,7 +40,7 @@ def why_it_stays(one: PreemptibleJob, strangers: Mapping[str, Sequence[str]]) ->
 
 
 def _for_whom(one: PreemptibleJob, strangers: Mapping[str, Sequence[str]]) -> str:
-    """For whom a job is to be suspended, if it can be; empty: for nobody."""
+    """For whom a job is to be suspended, if it can be; empty: for no process."""
     disturbed = [claim for claim in one.claims if strangers.get(claim.gpu)]
     if not disturbed or not one.yields_to_urgent or one.is_leaving or one.job.request.urgent:
         return ""
@@ -50,5 +50,5 @@ def _for_whom(one: PreemptibleJob, strangers: Mapping[str, Sequence[str]]) -> st
 
 
 def quiet_at(before: Mapping[str, float], disturbed: Collection[str], now: float) -> dict[str, float]:
-    """When each card will have been quiet for long enough, if nobody else comes; without those that have been."""
+    """When each card will have been quiet for long enough, if no other process comes; those that have are left out."""
     return {key: at for key, at in before.items() if at > now} | dict.fromkeys(disturbed, now + QUIET)

@@ -1,6 +1,6 @@
 """The safety net of packing: which job is suspended before a card runs out of memory, and when it goes on. Pure.
 
-Jobs whose need nobody knows yet start together where the driver can suspend one of them in time.
+Jobs whose need is not known yet start together where the driver can suspend one of them in time.
 """
 
 from collections.abc import Iterable, Sequence

@@ -40,7 +40,7 @@ def schedule(snapshot: Snapshot) -> Plan:
 
     A suspended job goes before waiting jobs of its priority, and reserves its cards likewise. For an urgent job
     that finds no room, preemptible jobs are suspended; what they leave is kept for it. Where projects take turns,
-    those are that have had their slice, for whoever is next (slices.py).
+    those are that have had their slice, for the next one (slices.py).
     """
     table = Placer(snapshot)
     plan = Plan()

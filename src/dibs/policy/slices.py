@@ -104,7 +104,7 @@ class Turns:
 
     @property
     def are_going_on(self) -> bool:
-        """Whether somebody stands still, or is about to, for the turn of another."""
+        """Whether a job stands still, or is about to, for the turn of another."""
         return bool(self._snapshot.suspended) or any(turn.one.is_leaving for turn in self._turns)
 
     def why_not_start(self, job: Job, claims: Sequence[Claim]) -> Reason | None:
@@ -282,7 +282,7 @@ class Turns:
 
 def _is_resting(one: SuspendedJob, snapshot: Snapshot) -> bool:
     """Whether the others have had less than a slice since this job was suspended: it is their turn."""
-    assert snapshot.turns is not None, "nobody takes turns"
+    assert snapshot.turns is not None, "no turns are taken"
     return snapshot.now < one.since + slice_seconds(snapshot.turns.slice, one.held, snapshot.move_speed)
 
 

@@ -35,7 +35,7 @@ class CardView:
     taken: Fraction = Fraction(0)  # by our attempts and by other programs
     vram_taken: int = 0
     vram_free: int | None = None  # as the card reports it, where it can be asked
-    memory_free: int | None = None  # bytes, as the card reports it, whoever holds the rest
+    memory_free: int | None = None  # bytes, as the card reports it, whichever process holds the rest
     has_others: bool = False  # other programs hold a part of it: what our jobs hold is not all that is taken
     blocked: str = ""  # why nothing may start here, whatever is free
     remedy: str = ""  # what helps where it may be taken for ever
@@ -45,7 +45,7 @@ class CardView:
     is_relieved: bool = False  # jobs of unknown size share it, and one of them leaves before it is full
     first: int = 0  # smaller: taken before others, however empty they are
     then: float = 0.0  # smaller: taken before others that are as empty
-    quiet_at: float = 0.0  # from when on suspended jobs may go on here; inf: somebody works here without dibs
+    quiet_at: float = 0.0  # from when on suspended jobs may go on here; inf: a program without dibs uses it
 
     @property
     def free(self) -> Fraction:
@@ -80,8 +80,8 @@ class SuspendRules:
     """For what running jobs are suspended, as the settings have it."""
 
     preemptible: bool | tuple[str, ...] = False  # whether those are that do not say so; or of which projects
-    slice: float | None = None  # seconds; None: nobody takes turns
-    yields_to_others: bool = False  # whether preemptible jobs leave a card where somebody works without dibs
+    slice: float | None = None  # seconds; None: no turns are taken
+    yields_to_others: bool = False  # whether preemptible jobs leave a card that a program without dibs uses
 
     def lets_urgent_jobs_pass(self, request: Request) -> bool:
         """Whether a job may be suspended for an urgent one."""
@@ -151,7 +151,7 @@ class TurnTaking:
 
     slice: float  # seconds
     held: Mapping[Party, Fraction]  # of all cards, by the jobs that run
-    began: Mapping[Party, float]  # when each last got a card, as far as somebody has been suspended since
+    began: Mapping[Party, float]  # when each last got a card, as far as a job has been suspended since
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,7 +177,7 @@ class Snapshot:
     memory_to_fill: int | None = None  # bytes of the machine's memory that these may be moved into
     suspended: Sequence[SuspendedJob] = ()  # without those that their owner suspended: these go on when told to
     move_speed: MoveSpeed = MoveSpeed()
-    turns: TurnTaking | None = None  # None: nobody takes turns
+    turns: TurnTaking | None = None  # None: no turns are taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class Plan:
     suspensions: list[Preemption] = field(default_factory=list)
     promises: list[Placement] = field(default_factory=list)  # what jobs get once room was made for them
     resumptions: list[SuspendedJob] = field(default_factory=list)
-    next_turn: float | None = None  # when somebody's turn comes
+    next_turn: float | None = None  # when the turn of a job comes
 
 
 @dataclass(frozen=True, slots=True)

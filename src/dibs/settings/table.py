@@ -35,7 +35,7 @@ class Settings:
     container_engine: str = "auto"
     default_backend: str = "local"
     preemptible: bool | tuple[str, ...] = False  # or the projects of which jobs are
-    slice: float | None = None  # seconds; None: nobody takes turns
+    slice: float | None = None  # seconds; None: no turns are taken
     yield_to_others: bool = False
     backends_slurm_root: str = ""  # empty: the queue's own folder
     backends_slurm_python: str = ""
@@ -208,7 +208,7 @@ TABLE = (
         "DIBS_YIELD_TO_OTHERS",
         "off",
         values.truth,
-        "Whether preemptible jobs are suspended while somebody works on their GPU without dibs: on or off.",
+        "Whether preemptible jobs are suspended while a program without dibs uses their GPU: on or off.",
     ),
     Setting(
         "default_backend",

@@ -505,7 +505,7 @@ class StillSpan:
     since: float
     until: float | None  # None: it still does
     off_until: float | None  # until it had its cards again; None: it has not
-    frees_cards: bool  # False: its memory stayed there, and nobody else could have them
+    frees_cards: bool  # False: its memory stayed there, and no other job could have them
 
 
 @dataclass(frozen=True, slots=True)

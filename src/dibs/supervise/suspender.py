@@ -78,7 +78,7 @@ def main() -> None:
     reach = fault_point(os.environ) or _pass
     try:
         answer = _answer(question, os.environ, reach)
-    except Exception as error:  # whatever it is, it is known here alone: nobody reads our stderr
+    except Exception as error:  # whatever it is, it is known here alone: our stderr is read by no process
         answer = {"state": "unclear", "code": "failed", "why": f"its helper failed: {error!r}"}
     if question["do"] != "look":
         reach("helper-done")
@@ -349,7 +349,7 @@ TakeStock = Callable[[Mapping[int, Seen]], None]
 
 
 def _take_stock(folder: str, own: Collection[str], environ: Mapping[str, str], seen: Mapping[int, Seen]) -> None:
-    """Write down what they hold of each card, for whoever brings them back; and have it fit into the machine.
+    """Write down what they hold of each card, for the helper that resumes them; and have it fit into the machine.
 
     What the engine has measured is some seconds old. A card that names no processes, as in a container, may
     hold nothing but theirs: with less room than that, a process might be lost.

@@ -230,7 +230,7 @@ def _has_no_script(row: SqueueRow) -> bool:
 def _was_moved_away(row: SqueueRow | None, record: Mapping[str, Any]) -> bool:
     """Whether it ended because another job took its place, or because an operator set its node down.
 
-    Where a node died for itself, nobody was there to signal the command.
+    Where a node died for itself, no process was there to signal the command.
     """
     state = "" if row is None else _state(row)
     return state == "PREEMPTED" or (state == "NODE_FAIL" and record.get("signal") in (SIGTERM, SIGKILL))

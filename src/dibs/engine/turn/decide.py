@@ -100,7 +100,7 @@ class Turn:
     line: QueueHead | None  # None: unchanged
     look_after: float | None  # seconds after which cards of other programs are tried again
     plan_by: float | None  # when the next plan must be made at the latest
-    next_turn: float | None  # when somebody's turn on a card comes, or a card is quiet
+    next_turn: float | None  # when the turn of a job on a card comes, or a card is quiet
     needs_guard: bool  # a card may run out of memory: it is to be watched closely
 
     @property
@@ -438,7 +438,7 @@ class _Decision:
     # -- neighbours ------------------------------------------------------------------------------------
 
     def make_way(self) -> None:
-        """Suspend preemptible jobs on whose cards somebody works without dibs."""
+        """Suspend preemptible jobs whose cards a program without dibs uses."""
         state, facts, now = self._next, self._facts, self._now
         if not facts.suspend_rules.yields_to_others or not facts.may_start:
             return
@@ -482,7 +482,7 @@ class _Decision:
         self._note_turns()
 
     def _note_turns(self) -> None:
-        """Remember who has had a card since somebody was suspended: it is the turn of others."""
+        """Remember who has had a card since a job was suspended: it is the turn of others."""
         if self._facts.suspend_rules.slice is None:
             return
         from dibs.policy.slices import party_of  # few take turns

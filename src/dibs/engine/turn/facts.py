@@ -115,7 +115,7 @@ class PoolFacts:
         return tuple(replace(view, quiet_at=quiet_at.get(view.card.gpu.key, 0.0)) for view in views)
 
     def strangers(self) -> dict[str, list[str]]:
-        """Who works without dibs on each card; only cards where somebody does.
+        """Who works without dibs on each card; only cards in use like that.
 
         Without its owner a process may be anybody's: in a container those of our jobs look like that, too.
         """

@@ -368,8 +368,8 @@ class EngineState:
     remote: Mapping[Key, OpenAttempt] = field(default_factory=dict)  # with other systems
     served: Mapping[str, float] = field(default_factory=dict)  # what each project was given, for taking turns
     projects: frozenset[str] = frozenset()  # of which jobs wait or run
-    turns_began: Mapping[Party, float] = field(default_factory=dict)  # while somebody is suspended
-    quiet_at: Mapping[str, float] = field(default_factory=dict)  # of cards where somebody worked without dibs
+    turns_began: Mapping[Party, float] = field(default_factory=dict)  # while a job is suspended
+    quiet_at: Mapping[str, float] = field(default_factory=dict)  # of cards that a program without dibs used
     false_starts: Mapping[JobId, tuple[int, float]] = field(default_factory=dict)  # how many, and since when
     last_good_start: float = 0.0  # when it last turned out that something had been started
     failures: int = 0
