@@ -50,5 +50,5 @@ def _for_whom(one: PreemptibleJob, strangers: Mapping[str, Sequence[str]]) -> st
 
 
 def quiet_at(before: Mapping[str, float], disturbed: Collection[str], now: float) -> dict[str, float]:
-    """When each card will have been quiet for long enough, if no other process comes; those that have are left out."""
+    """When each card will have been quiet for long enough, if no other process comes; not those that have."""
     return {key: at for key, at in before.items() if at > now} | dict.fromkeys(disturbed, now + QUIET)
